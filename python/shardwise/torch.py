@@ -4,8 +4,8 @@
     torch.distributed.init_process_group("shardwise")
 
 Collectives are synchronous, also with async_op=True: the handle and the future are complete when the call returns, and all
-ranks must start their calls in the same order. All ranks get the same bits. One thread at a time calls a group's
-collectives. If a rank dies, leaves or calls another collective, the other ranks raise a torch.distributed.DistBackendError
+ranks must start their calls in the same order. All ranks get the same bits. A call while another thread's call of the same
+group is in flight, or in a forked child, raises a ValueError and sends nothing. If a rank dies, leaves or calls another collective, the other ranks raise a torch.distributed.DistBackendError
 that names it: from the call, or with async_op=True from the handle's wait() and the future. dist.monitored_barrier accepts
 gloo only; use torch.distributed.group.WORLD.monitored_barrier().
 

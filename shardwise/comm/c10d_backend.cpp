@@ -9,6 +9,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/c10d_types.h"
+#include "shardwise/comm/group_guard.h"
 
 namespace shardwise::comm {
 namespace {
@@ -146,19 +147,22 @@ void C10dBackend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void C10dBackend::startCoalescing() {
-  coalesced_.emplace();  // replaces a block that an error left open: torch does not end it then
+  const std::lock_guard lock(coalesced_mutex_);
+  coalesced_[std::this_thread::get_id()].clear();  // an error may have left a block open
 }
 
 C10dBackend::WorkPtr C10dBackend::endCoalescing() {
-  TORCH_CHECK_VALUE(coalesced_,
-                    "end_coalescing: start_coalescing must come first; got no open block [SW0482]");
-  auto work = c10::make_intrusive<CoalescedWork>(rank_, std::move(*coalesced_));
-  coalesced_.reset();
-  return work;
+  std::unique_lock lock(coalesced_mutex_);
+  auto block = coalesced_.extract(std::this_thread::get_id());
+  lock.unlock();
+  TORCH_CHECK_VALUE(block, "end_coalescing: start_coalescing must come first; got no open block [SW0482]");
+  return c10::make_intrusive<CoalescedWork>(rank_, std::move(block.mapped()));
 }
 
 C10dBackend::WorkPtr C10dBackend::recorded(WorkPtr work) {
-  if (coalesced_) coalesced_->push_back(work);
+  const std::lock_guard lock(coalesced_mutex_);
+  const auto block = coalesced_.find(std::this_thread::get_id());
+  if (block != coalesced_.end()) block->second.push_back(work);
   return work;
 }
 
@@ -166,6 +170,7 @@ template <class CallOptions, class Call>
 C10dBackend::WorkPtr C10dBackend::run(OpType op, const CallOptions& options, Tensors results,
                                       const Call& call) {
   const c10::NoGradGuard no_grad;
+  const GroupGuard::Call in_flight(backend_->guard(), call_name(op));
   const CallTimeout limit(*backend_, options.timeout);
   try {
     call();
@@ -178,6 +183,7 @@ C10dBackend::WorkPtr C10dBackend::run(OpType op, const CallOptions& options, Ten
 
 template <class Call>
 C10dBackend::WorkPtr C10dBackend::run_message(OpType op, const Call& call) {
+  const GroupGuard::Call in_flight(backend_->guard(), call_name(op));
   try {
     return recorded(call());
   } catch (const base::CommError&) {

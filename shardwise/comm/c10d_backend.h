@@ -4,9 +4,12 @@
 // posted by the call and completed by its Work's wait. Operations that are not overridden here throw c10d's
 // error, which names the backend and the operation.
 #pragma once
+#include <map>
 #include <memory>
-#include <optional>
+#include <mutex>
+#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
 
 #include "shardwise/comm/collective_backend.h"
 
@@ -19,7 +22,9 @@ namespace shardwise::comm {
 /// Errors: c10::ValueError for arguments, thrown by the call; base::CommError for failed peers and for sizes
 /// that differ, thrown by the call if its options have asyncOp false, else by its Work. Arguments that only
 /// one rank can find invalid (lists and splits of scatter, gather and all-to-all) throw a ValueError there
-/// and abort the group, because the other ranks already wait for that rank.
+/// and abort the group, because the other ranks already wait for that rank. Any other error of one rank
+/// alone, such as lack of memory, aborts it too. A call while another thread's is in flight, or in a fork of
+/// the process, throws a ValueError and sends nothing.
 class C10dBackend : public c10d::Backend {
  public:
   using Tensors = CollectiveBackend::Tensors;
@@ -81,7 +86,7 @@ class C10dBackend : public c10d::Backend {
 
  private:
   Reduce reduction(const c10d::ReduceOp& op, const char* call) const;
-  /// Returns `work`, and adds it to the coalesced block if one is open.
+  /// Returns `work`, and adds it to this thread's coalesced block if one is open.
   WorkPtr recorded(WorkPtr work);
   /// Runs `call` and returns its Work. A CommError is thrown, or held by the Work if the options are async.
   template <class CallOptions, class Call>
@@ -95,7 +100,8 @@ class C10dBackend : public c10d::Backend {
   void check_or_abort(const Check& check) const;
 
   std::shared_ptr<CollectiveBackend> backend_;
-  std::optional<std::vector<WorkPtr>> coalesced_;  // between startCoalescing and endCoalescing
+  std::mutex coalesced_mutex_;
+  std::map<std::thread::id, std::vector<WorkPtr>> coalesced_;  // the open block of each thread
 };
 
 }  // namespace shardwise::comm

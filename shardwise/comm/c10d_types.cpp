@@ -5,7 +5,10 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "shardwise/base/error.h"
 
@@ -39,6 +42,18 @@ ReduceOp to_c10d(Reduce reduce) {
   return std::ranges::find(kPairs, reduce, &Pair::ours)->theirs;
 }
 
+const char* call_name(c10d::OpType op) {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (int type = 0; type <= int(c10d::OpType::COALESCED); ++type) {
+      all.push_back(c10d::opTypeToString(c10d::OpType(type)));
+      for (char& letter : all.back()) letter = char(std::tolower(letter));
+    }
+    return all;
+  }();
+  return names.at(size_t(op)).c_str();
+}
+
 bool DoneWork::wait(std::chrono::milliseconds) {
   if (exception_) std::rethrow_exception(exception_);
   return true;
@@ -65,6 +80,8 @@ bool ReceiveWork::isCompleted() {
   if (exception_) return true;
   try {
     return receive_->poll();
+  } catch (const c10::ValueError&) {
+    throw;  // the receive goes on: another thread's call of the group is in flight
   } catch (const c10::Error&) {
     exception_ = std::current_exception();
     return true;

@@ -13,6 +13,8 @@ namespace shardwise::comm {
 /// Converts a c10d reduction. Errors: c10::ValueError naming `backend` and `call` for PREMUL_SUM and UNUSED.
 Reduce from_c10d(const c10d::ReduceOp& op, const std::string& backend, const char* call);
 c10d::ReduceOp to_c10d(Reduce reduce);
+/// Returns a name like "allreduce", which lives as long as the program.
+const char* call_name(c10d::OpType op);
 
 /// A completed Work that holds the results or the error.
 class DoneWork final : public c10d::Work {

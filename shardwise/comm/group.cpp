@@ -25,7 +25,7 @@ class CountedPeerShards final : public PeerShards {
                     std::shared_ptr<CollectiveBackend> backend)
       : shards_(std::move(shards)), counters_(std::move(counters)), backend_(std::move(backend)) {}
   at::Tensor get(int rank) override {
-    const Timed timed(*counters_, *backend_);
+    const Timed timed(*counters_, *backend_, Op::share_shard);
     return shards_->get(rank);
   }
 
@@ -103,16 +103,16 @@ std::shared_ptr<PeerShards> Group::share_shard(const at::Tensor& shard, const ba
   SymmetricHeap* const heap = state_->heap;
   TORCH_CHECK_VALUE(heap != nullptr,
                     "share_shard: needs a group with a symmetric heap; call all_gather instead [SW0489]");
-  const Counted counted(*state_->counters, *state_->backend, Op::all_gather,
-                        int64_t(shard.nbytes()) * (size() - 1));
-  at::Tensor readable = shard;
-  if (!shard.is_contiguous() || !heap->contains(shard)) {
-    readable = heap->empty(shard.sizes(), shard.scalar_type());
-    readable.copy_(shard);
-    (*state_->counters)[Op::all_gather].copied_bytes += int64_t(shard.nbytes());
-  }
-  return std::make_shared<CountedPeerShards>(heap->share_shard(readable, split, /*tag=*/0), state_->counters,
-                                             state_->backend);
+  return state_->call(Op::all_gather, int64_t(shard.nbytes()) * (size() - 1), [&] {
+    at::Tensor readable = shard;
+    if (!shard.is_contiguous() || !heap->contains(shard)) {
+      readable = heap->empty(shard.sizes(), shard.scalar_type());
+      readable.copy_(shard);
+      (*state_->counters)[Op::all_gather].copied_bytes += int64_t(shard.nbytes());
+    }
+    return std::make_shared<CountedPeerShards>(heap->share_shard(readable, split, /*tag=*/0),
+                                               state_->counters, state_->backend);
+  });
 }
 
 void Group::record_peer_read(const at::Tensor& shard) const {

@@ -3,7 +3,7 @@
 // A Group is a small value that refers to a CollectiveBackend; copies share the backend. Groups are passed as
 // arguments: there is no default group. With one rank, every collective returns at once, returns its input
 // where possible, and counts nothing. All ranks call the same collectives in the same order, from one thread
-// at a time.
+// at a time: a call while another is in flight is a c10::ValueError, as is any call in a fork of the process.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
@@ -27,7 +27,10 @@ class CollectiveBackend;
 /// The default time that a rank waits for another.
 inline constexpr std::chrono::milliseconds kTimeout{300'000};
 
-/// A group of ranks with its collectives: a small value that is passed to all code that communicates.
+/// A group of ranks with its collectives, which throw base::CommError on every rank if one of them fails; the
+/// group is then unusable, and the contents of the call's tensors undefined, because a late peer may still
+/// write its part of a sum into one that is in the symmetric heap. A small value that is passed to all code
+/// that communicates.
 class Group {
  public:
   /// Constructs a group of one rank.
@@ -147,6 +150,7 @@ class Group {
  private:
   struct State;
   explicit Group(std::shared_ptr<State> state);
+  at::Tensor copy_to_reduce(const at::Tensor& x) const;
   void reduce_scatter_into(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
                            InputReuse reuse) const;
   void run_on_peer_buffers(Op op, const at::Tensor& x, const base::Split* split,

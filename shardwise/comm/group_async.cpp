@@ -52,7 +52,7 @@ struct PartialSum {
   int ranks() const { return split.ranks(); }
   at::Tensor rows(int owner) const { return rows_of(x, split.range(owner)); }
   at::Tensor local_rows_of(const at::Tensor& full) const { return rows_of(full, split.range(rank)); }
-  Timed timed() const { return Timed(*origin.counters, *origin.backend); }
+  Timed timed() const { return Timed(*origin.counters, *origin.backend, Op::reduce_scatter); }
 };
 
 /// Reads the peers' partial sums in the symmetric heap. This rank's rows come last, so that the peers' parts
@@ -170,12 +170,12 @@ void ChunkedAllGather::complete(int rank) {
 std::unique_ptr<Work> Group::all_reduce_async_(const at::Tensor& x) const {
   if (size() == 1) return std::make_unique<CallWork>(nullptr);
   check_async_input("all_reduce_async_", x, device(), state_->heap);
-  const Counted scope(*state_->counters, *state_->backend, Op::all_reduce,
-                      all_reduce_bytes(x, rank(), size()));
-  std::unique_ptr<Work> work = state_->heap != nullptr
-                                   ? state_->heap->all_reduce_async_(x, ++*state_->async_operations)
-                                   : state_->backend->start_all_reduce_(x);
-  return counted(std::move(work), Op::all_reduce, {state_->backend, state_->counters});
+  return state_->call(Op::all_reduce, all_reduce_bytes(x, rank(), size()), [&] {
+    std::unique_ptr<Work> work = state_->heap != nullptr
+                                     ? state_->heap->all_reduce_async_(x, ++*state_->async_operations)
+                                     : state_->backend->start_all_reduce_(x);
+    return counted(std::move(work), Op::all_reduce, {state_->backend, state_->counters});
+  });
 }
 
 std::unique_ptr<ChunkedReduceScatter> Group::reduce_scatter_chunked(const at::Tensor& x,
@@ -200,19 +200,19 @@ std::shared_ptr<ChunkedAllGather> Group::all_gather_chunked(const at::Tensor& sh
     return std::make_shared<ChunkedAllGather>(without_symmetric_heap().all_gather(shard, split), rank(),
                                               std::move(chunks));
   }
-  const Counted scope(*state_->counters, *state_->backend, Op::all_gather,
-                      int64_t(shard.nbytes()) * (size() - 1));
-  const at::Tensor output = empty_with_size(shard, /*dim=*/0, split.size());
-  rows_of(output, split.range(rank())).copy_(shard);
-  for (int root = 0; root < split.ranks(); ++root) {
-    if (split.range(root).empty()) {
-      chunks.push_back(nullptr);
-    } else {
-      auto chunk = state_->backend->start_broadcast_(rows_of(output, split.range(root)), root);
-      chunks.push_back(counted(std::move(chunk), Op::all_gather, {state_->backend, state_->counters}));
+  return state_->call(Op::all_gather, int64_t(shard.nbytes()) * (size() - 1), [&] {
+    const at::Tensor output = empty_with_size(shard, /*dim=*/0, split.size());
+    rows_of(output, split.range(rank())).copy_(shard);
+    for (int root = 0; root < split.ranks(); ++root) {
+      if (split.range(root).empty()) {
+        chunks.push_back(nullptr);
+      } else {
+        auto chunk = state_->backend->start_broadcast_(rows_of(output, split.range(root)), root);
+        chunks.push_back(counted(std::move(chunk), Op::all_gather, {state_->backend, state_->counters}));
+      }
     }
-  }
-  return std::make_shared<ChunkedAllGather>(output, rank(), std::move(chunks));
+    return std::make_shared<ChunkedAllGather>(output, rank(), std::move(chunks));
+  });
 }
 
 }  // namespace shardwise::comm

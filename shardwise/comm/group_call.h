@@ -10,6 +10,7 @@
 #include "shardwise/base/split.h"
 #include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/group.h"
+#include "shardwise/comm/group_guard.h"
 #include "shardwise/comm/symmetric_heap.h"
 
 namespace shardwise::comm {
@@ -22,13 +23,21 @@ struct Group::State {
   /// because their operations may be in flight at the same time.
   std::shared_ptr<uint64_t> async_operations = std::make_shared<uint64_t>(0);
   std::shared_ptr<Counters> counters = std::make_shared<Counters>();
+
+  /// Runs the body of a call that sends `bytes`, and returns its result.
+  template <class Body>
+  auto call(Op op, int64_t bytes, const Body& body) const;
 };
 
-/// Counts the time of its scope, and the part of it that the rank waited for peers.
+/// One call of a group: counts the time of its scope, and the part of it that the rank waited for peers.
 class Timed {
  public:
-  Timed(Counters& counters, const CollectiveBackend& backend)
-      : counters_(counters), backend_(backend), waited_before_(backend.waited_ns()), start_(Clock::now()) {}
+  Timed(Counters& counters, CollectiveBackend& backend, Op op)
+      : call_(backend.guard(), name(op).data()),
+        counters_(counters),
+        backend_(backend),
+        waited_before_(backend.waited_ns()),
+        start_(Clock::now()) {}
   ~Timed() {
     counters_.busy_ns += std::chrono::nanoseconds(Clock::now() - start_).count();
     counters_.waiting_ns += backend_.waited_ns() - waited_before_;
@@ -39,23 +48,24 @@ class Timed {
  private:
   using Clock = std::chrono::steady_clock;
 
+  GroupGuard::Call call_;  // first, because the counters belong to the call in flight
   Counters& counters_;
   const CollectiveBackend& backend_;
   int64_t waited_before_;
   Clock::time_point start_;
 };
 
-/// Counts the time of its scope and the bytes that the rank copied in it, and disables autograd.
+/// A call that also counts the bytes that the rank copied in its scope, and disables autograd.
 class Counted {
  public:
-  Counted(Counters& counters, const CollectiveBackend& backend, Op op)
-      : counters_(counters),
+  Counted(Counters& counters, CollectiveBackend& backend, Op op)
+      : timed_(counters, backend, op),
+        counters_(counters),
         backend_(backend),
         op_(op),
-        copied_before_(backend.copied_bytes()),
-        timed_(counters, backend) {}
+        copied_before_(backend.copied_bytes()) {}
   /// Counts a call that sends `bytes`, too.
-  Counted(Counters& counters, const CollectiveBackend& backend, Op op, int64_t bytes)
+  Counted(Counters& counters, CollectiveBackend& backend, Op op, int64_t bytes)
       : Counted(counters, backend, op) {
     counters_[op].calls += 1;
     counters_[op].bytes += bytes;
@@ -65,13 +75,19 @@ class Counted {
   Counted& operator=(const Counted&) = delete;
 
  private:
+  Timed timed_;
   Counters& counters_;
   const CollectiveBackend& backend_;
   Op op_;
   int64_t copied_before_;
-  Timed timed_;
   c10::NoGradGuard no_grad_;
 };
+
+template <class Body>
+auto Group::State::call(Op op, int64_t bytes, const Body& body) const {
+  const Counted counted(*counters, *backend, op, bytes);
+  return body();
+}
 
 /// Checks of arguments before a collective, with the same result on all ranks, so that no rank hangs. They
 /// throw c10::ValueError naming `op`. Those with a `dim` return it as a non-negative dim.

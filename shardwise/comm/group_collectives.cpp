@@ -25,48 +25,50 @@ void Group::broadcast_(at::Tensor& x, int root) const {
   check_root("broadcast", root, size());
   if (size() == 1) return;
   check_dense_on("broadcast", x, device());
-  const Counted counted(*state_->counters, *state_->backend, Op::broadcast,
-                        rank() == root ? bytes_of(x) * (size() - 1) : 0);
-  state_->backend->broadcast_(x, root);
+  state_->call(Op::broadcast, rank() == root ? bytes_of(x) * (size() - 1) : 0,
+               [&] { state_->backend->broadcast_(x, root); });
 }
 
 at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, int64_t dim) const {
   dim = check_shard("all_gather", shard, split, dim, rank(), size());
   if (size() == 1) return shard;
   check_dense_on("all_gather", shard, device());
-  const Counted counted(*state_->counters, *state_->backend, Op::all_gather, bytes_of(shard) * (size() - 1));
-  at::Tensor full = empty_with_size(shard, dim, split.size());
-  if (state_->heap != nullptr) {
-    state_->heap->all_gather_out(full, shard, split, dim);
-  } else if (dim == 0 && split.is_uniform()) {
-    state_->backend->all_gather_even(full, shard);
-  } else {
-    std::vector<at::Tensor> pieces = pieces_of(full, split, dim);
-    state_->backend->all_gather(pieces, shard);
-  }
-  return full;
+  return state_->call(Op::all_gather, bytes_of(shard) * (size() - 1), [&] {
+    at::Tensor full = empty_with_size(shard, dim, split.size());
+    if (state_->heap != nullptr) {
+      state_->heap->all_gather_out(full, shard, split, dim);
+    } else if (dim == 0 && split.is_uniform()) {
+      state_->backend->all_gather_even(full, shard);
+    } else {
+      std::vector<at::Tensor> pieces = pieces_of(full, split, dim);
+      state_->backend->all_gather(pieces, shard);
+    }
+    return full;
+  });
 }
 
 at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return x;
-  at::Tensor result =
-      x.device() == device() ? empty(x.sizes(), x.scalar_type()) : at::empty(x.sizes(), x.options());
-  {
-    const Timed timed(*state_->counters, *state_->backend);
-    const c10::NoGradGuard no_grad;
-    result.copy_(x);
-    if (state_->heap != nullptr) (*state_->counters)[Op::all_reduce].copied_bytes += bytes_of(x);
-  }
+  at::Tensor result = copy_to_reduce(x);
   all_reduce_(result, reduce);
   return result;
+}
+
+at::Tensor Group::copy_to_reduce(const at::Tensor& x) const {
+  const Timed timed(*state_->counters, *state_->backend, Op::all_reduce);
+  const c10::NoGradGuard no_grad;
+  at::Tensor copy =
+      x.device() == device() ? empty(x.sizes(), x.scalar_type()) : at::empty(x.sizes(), x.options());
+  copy.copy_(x);
+  if (state_->heap != nullptr) (*state_->counters)[Op::all_reduce].copied_bytes += bytes_of(x);
+  return copy;
 }
 
 void Group::all_reduce_(at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return;
   check_dense_on("all_reduce", x, device());
-  const Counted counted(*state_->counters, *state_->backend, Op::all_reduce,
-                        all_reduce_bytes(x, rank(), size()));
-  state_->backend->all_reduce_(x, reduce);
+  state_->call(Op::all_reduce, all_reduce_bytes(x, rank(), size()),
+               [&] { state_->backend->all_reduce_(x, reduce); });
 }
 
 at::Tensor Group::reduce_scatter(const at::Tensor& x, const base::Split& split, int64_t dim) const {
@@ -91,14 +93,15 @@ void Group::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base:
 void Group::reduce_scatter_into(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
                                 InputReuse reuse) const {
   check_dense_on("reduce_scatter", x, device());
-  const Counted counted(*state_->counters, *state_->backend, Op::reduce_scatter, bytes_of(x) - bytes_of(out));
-  if (state_->heap != nullptr) {
-    state_->heap->reduce_scatter_out(out, x, split, dim, reuse);
-  } else if (dim == 0 && split.is_uniform()) {
-    state_->backend->reduce_scatter_even(out, x, Reduce::sum);
-  } else {
-    state_->backend->reduce_scatter(out, pieces_of(x, split, dim), Reduce::sum);
-  }
+  state_->call(Op::reduce_scatter, bytes_of(x) - bytes_of(out), [&] {
+    if (state_->heap != nullptr) {
+      state_->heap->reduce_scatter_out(out, x, split, dim, reuse);
+    } else if (dim == 0 && split.is_uniform()) {
+      state_->backend->reduce_scatter_even(out, x, Reduce::sum);
+    } else {
+      state_->backend->reduce_scatter(out, pieces_of(x, split, dim), Reduce::sum);
+    }
+  });
 }
 
 void Group::fused_all_reduce(const at::Tensor& x, PeerBufferKernel kernel) const {
@@ -122,8 +125,7 @@ void Group::run_on_peer_buffers(Op op, const at::Tensor& x, const base::Split* s
   TORCH_CHECK_VALUE(state_->heap != nullptr, name(op),
                     ": needs a group with a symmetric heap; call the unfused collective instead [SW0502]");
   const int64_t sent = split ? reduce_scatter_bytes(x, *split, rank()) : all_reduce_bytes(x, rank(), size());
-  const Counted counted(*state_->counters, *state_->backend, op, sent);
-  state_->heap->run_on_peer_buffers(x, split, kernel);
+  state_->call(op, sent, [&] { state_->heap->run_on_peer_buffers(x, split, kernel); });
 }
 
 at::Tensor Group::scatter(const at::Tensor& x, int root) const {
@@ -132,12 +134,12 @@ at::Tensor Group::scatter(const at::Tensor& x, int root) const {
   if (size() == 1) return x;
   check_dense_on("scatter", x, device());
   const int64_t shard = bytes_of(x) / size();
-  const Counted counted(*state_->counters, *state_->backend, Op::scatter,
-                        rank() == root ? bytes_of(x) - shard : 0);
-  at::Tensor out = empty_with_size(x, 0, x.size(0) / size());
-  const std::vector<at::Tensor> none;
-  state_->backend->scatter(out, rank() == root ? even_pieces(x, size()) : none, root);
-  return out;
+  return state_->call(Op::scatter, rank() == root ? bytes_of(x) - shard : 0, [&] {
+    at::Tensor out = empty_with_size(x, 0, x.size(0) / size());
+    const std::vector<at::Tensor> none;
+    state_->backend->scatter(out, rank() == root ? even_pieces(x, size()) : none, root);
+    return out;
+  });
 }
 
 at::Tensor Group::gather(const at::Tensor& shard, int root) const {
@@ -145,51 +147,52 @@ at::Tensor Group::gather(const at::Tensor& shard, int root) const {
   TORCH_CHECK_VALUE(shard.dim() >= 1, "gather: needs a dim 0; got a scalar [SW0503]");
   if (size() == 1) return shard;
   check_dense_on("gather", shard, device());
-  const Counted counted(*state_->counters, *state_->backend, Op::gather,
-                        rank() == root ? 0 : bytes_of(shard));
-  at::Tensor full;
-  std::vector<at::Tensor> pieces;
-  if (rank() == root) {
-    full = empty_with_size(shard, 0, shard.size(0) * size());
-    pieces = even_pieces(full, size());
-  }
-  state_->backend->gather(pieces, shard, root);
-  return full;
+  return state_->call(Op::gather, rank() == root ? 0 : bytes_of(shard), [&] {
+    at::Tensor full;
+    std::vector<at::Tensor> pieces;
+    if (rank() == root) {
+      full = empty_with_size(shard, 0, shard.size(0) * size());
+      pieces = even_pieces(full, size());
+    }
+    state_->backend->gather(pieces, shard, root);
+    return full;
+  });
 }
 
 at::Tensor Group::all_to_all(const at::Tensor& x) const {
   check_divisible("all_to_all", x, size());
   if (size() == 1) return x;
   check_dense_on("all_to_all", x, device());
-  const Counted counted(*state_->counters, *state_->backend, Op::all_to_all,
-                        bytes_of(x) - bytes_of(x) / size());
-  at::Tensor output = at::empty(x.sizes(), x.options());
-  const std::vector<int64_t> rows(size_t(size()), x.size(0) / size());
-  state_->backend->all_to_all_rows(output, rows, x, rows);
-  return output;
+  return state_->call(Op::all_to_all, bytes_of(x) - bytes_of(x) / size(), [&] {
+    at::Tensor output = at::empty(x.sizes(), x.options());
+    const std::vector<int64_t> rows(size_t(size()), x.size(0) / size());
+    state_->backend->all_to_all_rows(output, rows, x, rows);
+    return output;
+  });
 }
 
 void Group::barrier() const {
   if (size() == 1) return;
-  const Counted counted(*state_->counters, *state_->backend, Op::barrier, 0);
-  state_->backend->barrier();
+  state_->call(Op::barrier, /*bytes=*/0, [&] { state_->backend->barrier(); });
 }
 
 void Group::send(const at::Tensor& x, int to, int tag) const {
   check_peer("send", to, rank(), size());
   check_dense_on("send", x, device());
-  const Counted counted(*state_->counters, *state_->backend, Op::send, bytes_of(x));
-  state_->backend->send(state_->heap != nullptr ? x : x.contiguous(), to, tag);
+  state_->call(Op::send, bytes_of(x),
+               [&] { state_->backend->send(state_->heap != nullptr ? x : x.contiguous(), to, tag); });
 }
 
 void Group::recv_(at::Tensor& x, int from, int tag) const {
   check_peer("recv", from, rank(), size());
   check_dense_on("recv", x, device());
-  const Counted counted(*state_->counters, *state_->backend, Op::send, /*bytes=*/0);
-  const bool direct = state_->heap != nullptr || x.is_contiguous();
-  const at::Tensor target = direct ? x : at::empty(x.sizes(), x.options());
-  state_->backend->receive(target, from, tag)->wait();
-  if (!direct) x.copy_(target);
+  const GroupGuard::Call receiving(state_->backend->guard(), "recv");  // which counts as a send
+  state_->call(Op::send, /*bytes=*/0, [&] {
+    const bool direct = state_->heap != nullptr || x.is_contiguous();
+    const at::Tensor target = direct ? x : at::empty(x.sizes(), x.options());
+    state_->backend->receive(target, from, tag)->wait();
+    if (!direct) x.copy_(target);
+  });
 }
 
 }  // namespace shardwise::comm

@@ -2,10 +2,38 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "shardwise/base/error.h"
 
 namespace shardwise::comm {
+
+thread_local const GroupGuard::Call* GroupGuard::Call::innermost_ = nullptr;
+
+GroupGuard::Call::Call(GroupGuard* group, const char* op)
+    : group_(is_within_call_of(group) ? nullptr : group) {
+  if (group_ == nullptr) return;
+  TORCH_CHECK_VALUE(!group_->is_fork(), op, ": only the process that connected the group is its rank ",
+                    group_->rank_, "; got a call in process ", getpid(),
+                    ", a fork of it; call collectives in the parent, or start workers by spawn [SW0575]");
+  const char* running = nullptr;
+  TORCH_CHECK_VALUE(group_->in_flight_.compare_exchange_strong(running, op, std::memory_order_acq_rel), op,
+                    ": a group runs one call at a time; got it while ", running,
+                    " of this rank is in flight on another thread; use a group per thread [SW0576]");
+  enclosing_ = std::exchange(innermost_, this);
+}
+
+GroupGuard::Call::~Call() {
+  if (group_ == nullptr) return;
+  innermost_ = enclosing_;
+  group_->in_flight_.store(nullptr, std::memory_order_release);
+}
+
+bool GroupGuard::Call::is_within_call_of(const GroupGuard* group) {
+  const Call* call = innermost_;
+  while (call != nullptr && call->group_ != group) call = call->enclosing_;
+  return call != nullptr;
+}
 
 void GroupGuard::check_member(std::string_view op) const {
   TORCH_CHECK_VALUE(!has_left_, op, ": the group must not be used after shutdown; got a call [SW0504]");

@@ -1,5 +1,5 @@
 // The state of a rank's endpoint in a group that does not depend on the transport: its rank, the limits of
-// its waits, whether it has left, and the texts of its errors.
+// its waits, the call in flight, whether it has left, and the texts of its errors.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "shardwise/base/fork.h"
 #include "shardwise/comm/descriptor.h"
 
 namespace shardwise::comm {
@@ -21,6 +22,28 @@ class GroupGuard {
   void limit_collectives(std::chrono::milliseconds limit) { collectives_limit_ = limit; }
   /// Checks that this rank has not left the group. Errors: c10::ValueError.
   void check_member(std::string_view op) const;
+  /// Returns whether this process is a fork of the rank. A fork is not a rank and must not use the group.
+  bool is_fork() const { return process_.is_fork(); }
+
+  /// The scope of one call. A group runs one call at a time, of the process that connected it: another would
+  /// write into the same slot of shared memory. Calls within a call, on the same thread, belong to it.
+  class Call {
+   public:
+    /// `group` may be null: a backend that accepts calls from several threads. Others may read `op` after
+    /// the call: it must live as long as the program. Errors: c10::ValueError that names both calls, or in a
+    /// fork; nothing has been sent then.
+    Call(GroupGuard* group, const char* op);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    static thread_local const Call* innermost_;
+    static bool is_within_call_of(const GroupGuard* group);
+
+    GroupGuard* group_;  // null if the call belongs to an enclosing one
+    const Call* enclosing_ = nullptr;
+  };
 
  protected:
   GroupGuard(int rank, std::chrono::milliseconds timeout) : rank_(rank), timeout_(timeout) {}
@@ -31,7 +54,7 @@ class GroupGuard {
     return collectives_limit_.count() > 0 ? collectives_limit_ : timeout();
   }
   /// Records that this rank leaves the group. Returns false if it has left already.
-  bool mark_left() { return !std::exchange(has_left_, true); }
+  bool mark_left() { return !has_left_.exchange(true); }
 
   /// A wait that failed, for the error.
   struct FailedWait {
@@ -48,9 +71,11 @@ class GroupGuard {
 
  private:
   int rank_;
+  base::ProcessMark process_;
+  std::atomic<const char*> in_flight_{nullptr};     // the name of the call that runs
   std::atomic<std::chrono::milliseconds> timeout_;  // read by threads that wait for messages
-  std::chrono::milliseconds collectives_limit_{0};
-  bool has_left_ = false;
+  std::chrono::milliseconds collectives_limit_{0};  // of the call in flight
+  std::atomic<bool> has_left_ = false;              // `leave` may run while another thread's call waits
 };
 
 }  // namespace shardwise::comm

@@ -22,4 +22,7 @@ void run_soak(const WorkerPlace& place, std::istream& words);
 /// cycles, or the resources that have leaked.
 void run_cycles(const WorkerPlace& place, std::istream& words);
 
+/// "fork": rank 0 forks, and each fork misuses the group in another way; prints `done` and the statuses.
+void run_fork(const WorkerPlace& place);
+
 }  // namespace shardwise::testing

@@ -139,6 +139,7 @@ void run_scenario(const std::string& scenario, const WorkerPlace& place, std::is
   if (scenario == "cycles") return run_cycles(place, words);
   if (scenario == "short") return run_short(place, words);
   if (scenario == "crowded") return run_crowded(place);
+  if (scenario == "fork") return run_fork(place);
   run_simple(scenario, place);
 }
 

@@ -38,6 +38,7 @@ Transfers::Transfers(Transfers&& other) noexcept
 
 Transfers::~Transfers() {
   if (done_ == parts_.size()) return;
+  if (process_->is_fork()) return;  // whose copies of the owners MPI does not write to
   const auto guard = process_->try_lock();
   for (size_t i = done_; guard && i < parts_.size(); ++i) {
     if (parts_[i].is_received && parts_[i].request != MPI_REQUEST_NULL) MPI_Cancel(&parts_[i].request);

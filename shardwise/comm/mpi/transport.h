@@ -56,6 +56,7 @@ class Transport : public CollectiveBackend {
   int rank() const override { return channel_->rank(); }
   int size() const override { return channel_->size(); }
   uint64_t sequence() const override { return channel_->sequence(); }
+  GroupGuard* guard() override { return channel_.get(); }
   std::chrono::milliseconds timeout() const override { return channel_->timeout(); }
   void set_timeout(std::chrono::milliseconds timeout) override { channel_->set_timeout(timeout); }
   void limit_collectives(std::chrono::milliseconds limit) override { channel_->limit_collectives(limit); }

@@ -5,7 +5,6 @@
 // between two ranks (messages.h) wait and fail as collectives do.
 #pragma once
 #include <c10/util/FunctionRef.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <functional>
@@ -66,8 +65,8 @@ struct Arrivals {
   std::vector<uint8_t> seen;
 };
 
-/// One rank's endpoint in the group. Collectives, messages and `leave` are called from one thread at a time,
-/// `abort` from any thread.
+/// One rank's endpoint in the group. Collectives and messages are called from one thread at a time, in the
+/// process that connected it (GroupGuard::Call checks both); `abort` and `leave` from any thread.
 class Channel : public GroupGuard {
  public:
   Channel(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout);
@@ -138,7 +137,6 @@ class Channel : public GroupGuard {
   enum class Phase { arrival, departure };
 
   Control& local() const { return *controls_[size_t(rank())]; }
-  bool is_fork() const { return getpid() != process_; }
   void announce(const Descriptor& descriptor);
   void complete_deferred();
   Flag& flag(Phase phase, int peer) const;
@@ -164,7 +162,6 @@ class Channel : public GroupGuard {
   std::vector<std::byte*> bases_;
   std::vector<int> pids_;
   std::vector<Fd> pidfds_;
-  pid_t process_ = getpid();
   WaitPolicy policy_;
   std::function<void()> wait_callback_ = [] {};
   std::chrono::nanoseconds waited_{0};

@@ -19,7 +19,11 @@ size_t block_bytes(int64_t bytes) {
 Heap::Heap(Region region, std::shared_ptr<const Progress> progress)
     : region_(std::move(region)), progress_(std::move(progress)) {}
 
+// Another thread may have held the lock when the process forked, so a fork must not wait for it.
 std::byte* Heap::allocate(int64_t bytes) {
+  TORCH_CHECK_VALUE(!process_.is_fork(),
+                    "shared memory: only the process that connected a group allocates from its heap; got ",
+                    bytes, " bytes in a fork of it; allocate in the parent, or in ordinary memory [SW0577]");
   const std::lock_guard lock(mutex_);
   release_passed();
   const Offset offset = take(block_bytes(bytes));
@@ -29,12 +33,14 @@ std::byte* Heap::allocate(int64_t bytes) {
 }
 
 void Heap::free(std::byte* block, int64_t bytes) {
+  if (process_.is_fork()) return;
   const std::lock_guard lock(mutex_);
   live_bytes_ -= bytes;
   quarantine_.push_back({progress_->started.load(), Offset(block - region_.base()), block_bytes(bytes)});
 }
 
 void Heap::free_at_once(std::byte* block, int64_t bytes) {
+  if (process_.is_fork()) return;
   const std::lock_guard lock(mutex_);
   live_bytes_ -= bytes;
   insert_free(Offset(block - region_.base()), block_bytes(bytes));

@@ -14,6 +14,7 @@
 #include <set>
 #include <utility>
 
+#include "shardwise/base/fork.h"
 #include "shardwise/comm/shm/region.h"
 
 namespace shardwise::comm::shm {
@@ -26,12 +27,14 @@ struct Progress {
 };
 
 /// One rank's symmetric heap. Thread safe. Tensors share its ownership, so the mapping lives as long as they
-/// do.
+/// do. A fork of the process has no part of it: its memory is unmapped there (region.h), and frees do
+/// nothing.
 class Heap {
  public:
   Heap(Region region, std::shared_ptr<const Progress> progress);
 
-  /// Returns an uninitialized, 64-byte aligned block. Errors: c10::OutOfMemoryError.
+  /// Returns an uninitialized, 64-byte aligned block. Errors: c10::OutOfMemoryError; c10::ValueError in a
+  /// fork of the process.
   std::byte* allocate(int64_t bytes);
   /// Frees a block into the quarantine.
   void free(std::byte* block, int64_t bytes);
@@ -58,6 +61,7 @@ class Heap {
   void grow(size_t bytes);
 
   Region region_;
+  base::ProcessMark process_;
   std::shared_ptr<const Progress> progress_;
   mutable std::mutex mutex_;
   std::map<Offset, size_t> free_;                     // by offset, for coalescing

@@ -49,6 +49,12 @@ std::byte* map_file(int file, size_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
   TORCH_CHECK(p != MAP_FAILED, "shared memory: cannot map ", bytes, " bytes; ", std::strerror(errno),
               " [SW0132]");
+  if (madvise(p, bytes, MADV_DONTFORK) != 0) {
+    const int error = errno;
+    munmap(p, bytes);
+    TORCH_CHECK(false, "shared memory: cannot keep ", bytes, " bytes from forks; ", std::strerror(error),
+                " [SW0578]");
+  }
   madvise(p, bytes, MADV_HUGEPAGE);  // best effort: most systems ignore it for memfds unless configured
   return static_cast<std::byte*>(p);
 }
@@ -133,10 +139,14 @@ Region Region::map(Fd file, size_t bytes) {
 }
 
 Region::Region(Region&& other) noexcept
-    : file_(std::move(other.file_)), base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_) {}
+    : file_(std::move(other.file_)),
+      base_(std::exchange(other.base_, nullptr)),
+      bytes_(other.bytes_),
+      process_(other.process_) {}
 
+// In a fork something else may be mapped there.
 Region::~Region() {
-  if (base_ != nullptr) unmap_shared(base_, bytes_);
+  if (base_ != nullptr && !process_.is_fork()) unmap_shared(base_, bytes_);
 }
 
 // Before Linux 6.11 a signal interrupts fallocate and undoes its work: under a profiler's timer a large call

@@ -1,12 +1,14 @@
 // One rank's shared memory: an unnamed file of fixed size, mapped by every rank of the group.
 //
 // The file is sparse. Its owner commits pages before it uses them, so that running out of memory is an error
-// at allocation and never a bus error. Commits need no communication with the peers.
+// at allocation and never a bus error. Commits need no communication with the peers. Forks of the process do
+// not inherit the mapping: a stray write of a child is a fault there and leaves the ranks' memory alone.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 #include "shardwise/base/fd.h"
+#include "shardwise/base/fork.h"
 #include "shardwise/comm/shm/control.h"
 
 namespace shardwise::comm::shm {
@@ -42,6 +44,7 @@ class Region {
   Fd file_;
   std::byte* base_;
   size_t bytes_;
+  base::ProcessMark process_;  // which has the mapping
 };
 
 }  // namespace shardwise::comm::shm

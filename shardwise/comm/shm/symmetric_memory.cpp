@@ -65,16 +65,19 @@ Signals::Limit limit_of(size_t timeout_ms) {
 }  // namespace
 
 void Signals::put(int to, int channel, Limit limit) {
+  const GroupGuard::Call call(&group_, "put_signal");
   put(start_call("put_signal", to, channel, limit), channel);
 }
 
 void Signals::wait(int from, int channel, Limit limit) {
+  const GroupGuard::Call call(&group_, "wait_signal");
   consume(start_call("wait_signal", from, channel, limit), channel);
 }
 
 // A rank that reaches the next barrier early waits in `put` until its last signal is consumed. The limit
 // applies to all waits together.
 void Signals::barrier(int channel, Limit limit) {
+  const GroupGuard::Call call(&group_, "symmetric_barrier");
   WaitContext context = start_call("symmetric_barrier", group_.rank(), channel, limit);
   const auto with_peers = [&](void (Signals::*act)(const WaitContext&, int)) {
     for (int step = 1; step < group_.size(); ++step) {
@@ -160,6 +163,7 @@ void SymmetricMemory::wait_signal(int src_rank, int channel, size_t timeout_ms) 
 c10::intrusive_ptr<SymmetricMemory> symmetric_rendezvous(SymmetricGroups groups,
                                                          std::shared_ptr<SymmetricBlock> block) {
   Channel &group = groups.group->channel(), &home = groups.home->channel();
+  const GroupGuard::Call call(&group, "rendezvous");
   const Arrivals& arrivals = post_block_info(groups, *block);
   const std::vector<BlockInfo> all = read_block_infos(group, arrivals);
   std::vector<void*> buffers;

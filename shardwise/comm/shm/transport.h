@@ -43,6 +43,7 @@ class Transport final : public SymmetricHeap,
   void set_timeout(std::chrono::milliseconds timeout) override { channel_.set_timeout(timeout); }
   void limit_collectives(std::chrono::milliseconds limit) override { channel_.limit_collectives(limit); }
   Channel& channel() { return channel_; }
+  GroupGuard* guard() override { return &channel_; }
   SymmetricHeap* symmetric_heap() override { return this; }
   const OneShotLimit& one_shot() const override { return one_shot_; }
   Inbox& inbox() { return inbox_; }

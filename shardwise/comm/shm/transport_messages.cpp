@@ -19,10 +19,12 @@ class TransportReceive final : public PendingReceive {
   TransportReceive(std::shared_ptr<Transport> transport, std::shared_ptr<Receive> receive)
       : transport_(std::move(transport)), receive_(std::move(receive)) {}
   bool poll() override {
+    const GroupGuard::Call call(transport_->guard(), "recv");
     if (!polled_since_) polled_since_ = std::chrono::steady_clock::now();
     return transport_->inbox().poll(*receive_, *polled_since_);
   }
   void wait(std::optional<std::chrono::milliseconds> limit) override {
+    const GroupGuard::Call call(transport_->guard(), "recv");
     transport_->inbox().wait(*receive_, limit.value_or(transport_->channel().timeout()));
   }
   int sender() const override { return receive_->sender; }
@@ -46,6 +48,7 @@ std::unique_ptr<PendingReceive> Transport::receive(const at::Tensor& x, int from
 // Every rank sends rank 0 an empty message, and rank 0 replies when it has received all of them, or names the
 // missing ranks. The other ranks wait longer than rank 0, so that rank 0 reports the missing ranks.
 void Transport::monitored_barrier(std::chrono::milliseconds limit, bool name_all) {
+  const GroupGuard::Call call(guard(), "monitored_barrier");
   const at::Tensor empty_message = at::empty({0});
   if (rank() == 0) {
     wait_for_barrier_messages(limit, name_all);
