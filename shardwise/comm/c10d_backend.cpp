@@ -10,6 +10,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/group_guard.h"
+#include "shardwise/comm/local_failure.h"
 
 namespace shardwise::comm {
 namespace {
@@ -173,7 +174,7 @@ C10dBackend::WorkPtr C10dBackend::run(OpType op, const CallOptions& options, Ten
   const GroupGuard::Call in_flight(backend_->guard(), call_name(op));
   const CallTimeout limit(*backend_, options.timeout);
   try {
-    call();
+    abort_if_failing(*backend_, call);
   } catch (const base::CommError&) {
     if (!options.asyncOp) throw;
     return recorded(c10::make_intrusive<DoneWork>(rank_, op, std::current_exception()));
@@ -185,7 +186,7 @@ template <class Call>
 C10dBackend::WorkPtr C10dBackend::run_message(OpType op, const Call& call) {
   const GroupGuard::Call in_flight(backend_->guard(), call_name(op));
   try {
-    return recorded(call());
+    return recorded(abort_if_failing(*backend_, call));
   } catch (const base::CommError&) {
     return recorded(c10::make_intrusive<DoneWork>(rank_, op, std::current_exception()));
   }

@@ -37,7 +37,7 @@ std::unique_ptr<Work> counted(std::unique_ptr<Work> work, Op op, Origin origin) 
   return std::make_unique<CallWork>(
       [work = std::shared_ptr<Work>(std::move(work)), op, origin = std::move(origin)] {
         const Counted scope(*origin.counters, *origin.backend, op);
-        work->wait();
+        abort_if_failing(*origin.backend, [&] { work->wait(); });
       });
 }
 

@@ -11,6 +11,7 @@
 #include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/comm/group_guard.h"
+#include "shardwise/comm/local_failure.h"
 #include "shardwise/comm/symmetric_heap.h"
 
 namespace shardwise::comm {
@@ -86,7 +87,7 @@ class Counted {
 template <class Body>
 auto Group::State::call(Op op, int64_t bytes, const Body& body) const {
   const Counted counted(*counters, *backend, op, bytes);
-  return body();
+  return abort_if_failing(*backend, body);
 }
 
 /// Checks of arguments before a collective, with the same result on all ranks, so that no rank hangs. They

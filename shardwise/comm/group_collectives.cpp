@@ -49,7 +49,7 @@ at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, 
 
 at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return x;
-  at::Tensor result = copy_to_reduce(x);
+  at::Tensor result = abort_if_failing(*state_->backend, [&] { return copy_to_reduce(x); });
   all_reduce_(result, reduce);
   return result;
 }
@@ -74,7 +74,8 @@ void Group::all_reduce_(at::Tensor& x, Reduce reduce) const {
 at::Tensor Group::reduce_scatter(const at::Tensor& x, const base::Split& split, int64_t dim) const {
   dim = check_full("reduce_scatter", x, split, dim, size());
   if (size() == 1) return x;
-  at::Tensor out = empty_with_size(x, dim, split.range(rank()).size());
+  at::Tensor out =
+      abort_if_failing(*state_->backend, [&] { return empty_with_size(x, dim, split.range(rank()).size()); });
   reduce_scatter_into(out, x, split, dim, InputReuse::overwritable_on_return);
   return out;
 }
@@ -125,7 +126,16 @@ void Group::run_on_peer_buffers(Op op, const at::Tensor& x, const base::Split* s
   TORCH_CHECK_VALUE(state_->heap != nullptr, name(op),
                     ": needs a group with a symmetric heap; call the unfused collective instead [SW0502]");
   const int64_t sent = split ? reduce_scatter_bytes(x, *split, rank()) : all_reduce_bytes(x, rank(), size());
-  state_->call(op, sent, [&] { state_->heap->run_on_peer_buffers(x, split, kernel); });
+  std::exception_ptr failure;  // of the kernel, for which no peer waits: it does not abort the group
+  const auto run_kernel = [&](std::span<const void* const> buffers) {
+    try {
+      kernel(buffers);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  state_->call(op, sent, [&] { state_->heap->run_on_peer_buffers(x, split, run_kernel); });
+  if (failure) std::rethrow_exception(failure);
 }
 
 at::Tensor Group::scatter(const at::Tensor& x, int root) const {

@@ -133,12 +133,26 @@ void run_crowded(const WorkerPlace& place) {
   reader.join();
 }
 
+/// The last rank does not exit before its peers: they must not detect its end instead of its abort.
+void run_no_memory(const WorkerPlace& place) {
+  const comm::Group group = connect_to_workers(place.job, place.rank, place.size, place.timeout_ms);
+  group.barrier();
+  const bool is_last = place.rank == place.size - 1;
+  try {
+    group.all_reduce(is_last ? at::full({1}, 1.f).expand({int64_t{1} << 48}) : at::full({3000}, 1.f));
+  } catch (const c10::Error& error) {
+    std::cout << base::one_line(error) << std::endl;
+  }
+  if (is_last) std::this_thread::sleep_for(std::chrono::seconds(2));
+}
+
 void run_scenario(const std::string& scenario, const WorkerPlace& place, std::istream& words) {
   if (scenario == "mixed") return run_mixed(place, words);
   if (scenario == "soak") return run_soak(place, words);
   if (scenario == "cycles") return run_cycles(place, words);
   if (scenario == "short") return run_short(place, words);
   if (scenario == "crowded") return run_crowded(place);
+  if (scenario == "no_memory") return run_no_memory(place);
   if (scenario == "fork") return run_fork(place);
   run_simple(scenario, place);
 }

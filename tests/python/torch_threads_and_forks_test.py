@@ -116,3 +116,17 @@ class ThreadsAndForksTest(RanksTest):
                 self.assertEqual(len(workers - {os.getpid()}), 2)
                 dist.all_reduce(total)
                 self.assertEqual(total.tolist(), [size * sum(range(40)), size * sum(i * i for i in range(40))])
+
+    def test_a_rank_without_memory_is_named(self):
+        @self.on_ranks(2)
+        def body(rank, size):
+            dist.barrier()
+            begin = time.monotonic()
+            if rank == 1:
+                with self.assertRaisesRegex(RuntimeError, "can't allocate memory"):
+                    dist.all_reduce(torch.ones(1).expand(2**48))
+                time.sleep(2 * SOON_S)  # rank 0 must not detect the exit instead
+            else:
+                with self.assertRaisesRegex(dist.DistBackendError, "rank 1 aborted: .*can't allocate memory"):
+                    dist.all_reduce(torch.ones(5000))
+                self.assertLess(time.monotonic() - begin, SOON_S)
