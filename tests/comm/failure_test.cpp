@@ -199,6 +199,27 @@ TEST(RankThatSeesAnAbort, SetsItsOwnAbortWord) {
   });
 }
 
+// Another thread of this rank aborts: the call waits for its reason, and posts nothing into a broken group.
+TEST(AbortThatIsBeingWritten, EndsTheNextCallWithItsReason) {
+  on_threads(2, [](int rank, const std::string& job) {
+    const shm::ConnectOptions group_options = options(job, rank, 2);
+    shm::Channel channel(shm::rendezvous(group_options), rank, group_options.timeout);
+    if (rank == 1) return;
+    shm::Abort& abort = channel.control(0).abort;
+    abort.state = shm::Abort::State::writing;
+    std::thread writer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      std::string("on purpose").copy(abort.reason, sizeof(abort.reason) - 1);
+      abort.state = shm::Abort::State::set;
+    });
+    std::string line;
+    failure_of([&] { channel.post({}); }, line);
+    EXPECT_NE(line.find("on purpose"), std::string::npos) << line;
+    EXPECT_EQ(channel.control(0).slots[1].flag.sequence.load(), 0u);
+    writer.join();
+  });
+}
+
 TEST(TensorOnAnotherDevice, IsRejectedInEverySize) {
   on_ranks(2, [](const Group& group) {
     for (const int64_t numel : {12, 5000, 500'000}) {

@@ -140,6 +140,7 @@ void Channel::check_failures(const Wait& wait) {
 // The first reason of any rank applies to all ranks. A rank that sees it sets its own abort word too, so that
 // its next call does not overwrite memory that a peer, unaware of the abort, still reads.
 void Channel::throw_if_aborted(const WaitContext& context) {
+  local().abort.wait_until_set();
   for (const Control* control : controls_) {
     if (control->abort.state.load() == Abort::State::set)
       fail(context, control->abort.peer, control->abort.reason);

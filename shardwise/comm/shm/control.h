@@ -6,6 +6,8 @@
 // the kernel zeroes the pages. Lines that different ranks poll are 128 bytes apart (the CPU prefetches
 // adjacent lines).
 #pragma once
+#include <sched.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -50,6 +52,10 @@ struct alignas(128) Abort {
     std::strncpy(reason, why.c_str(), sizeof(reason) - 1);  // the initial zeros terminate it
     state.store(State::set);
     return true;
+  }
+  /// Waits until a reason that another thread of this process is writing is set.
+  void wait_until_set() const {
+    while (state.load() == State::writing) sched_yield();
   }
 };
 
