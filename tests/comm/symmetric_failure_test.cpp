@@ -202,7 +202,9 @@ TEST(KilledSignaler, IsNamedByTheWaitingRank) {
   Transport transport(rendezvous(options(job, 0, 3)), 0, std::chrono::seconds(20));
   transport.barrier();
   std::vector<uint32_t> pad(8);  // the workers put no signals
-  Signals signals(transport.channel(), {{pad.data(), pad.data(), pad.data()}, {0, 1, 2}, 3, 32});
+  std::vector<Flag*> doorbells;
+  for (int rank = 0; rank < 3; ++rank) doorbells.push_back(&transport.channel().control(rank).doorbell);
+  Signals signals(transport.channel(), {{pad.data(), pad.data(), pad.data()}, {0, 1, 2}, doorbells, 3, 32});
   std::thread killer([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     first.signal(SIGKILL);

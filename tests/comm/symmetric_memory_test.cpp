@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "shardwise/base/clock.h"
 #include "tests/comm/process_resources.h"
 #include "tests/comm/symmetric_heap.h"
 #include "tests/comm/values.h"
@@ -212,6 +213,26 @@ TEST(SymmetricMemory, AGroupDoesNotConsumeTheSignalsOfAnother) {
     }
     of_all->barrier(0, 0);
     EXPECT_EQ(arrived, 2);
+  });
+}
+
+// Rank 0 puts the signal through the group of all, and rank 2 sleeps in a wait of the pair.
+TEST(SymmetricMemory, ASignalWakesTheWaitOfAnotherGroup) {
+  const std::string job = new_job();
+  on_registered(3, [&](Backend& backend, int rank) {
+    const at::Tensor x = symmetric(10, rank);
+    const SymmetricHandle of_all = rendezvous_over(x);
+    if (rank != 1) {
+      const auto pair = pair_of_three(job, rank);
+      const Registered group("pair", pair);
+      const SymmetricHandle of_pair = rendezvous_over(x, "pair");
+      if (rank == 2) of_pair->wait_signal(/*src_rank=*/1, 0, 0);  // rank 0 of all
+      const auto& sleepers = backend.transport()->channel().control(2).doorbell.sleepers;
+      const base::Stopwatch since_start;
+      while (rank == 0 && sleepers.load() == 0) ASSERT_LT(since_start.seconds(), 10);
+      if (rank == 0) of_all->put_signal(/*dst_rank=*/2, 0, 0);
+    }
+    backend.barrier({})->wait();
   });
 }
 

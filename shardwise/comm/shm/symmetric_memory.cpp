@@ -126,8 +126,9 @@ void Signals::exchange(const WaitContext& context, Word word, uint32_t before, u
     return exchanged;
   };
   const auto tolerates_loss_of = [&](int peer, PeerState) { return peer != context.peer || ready(); };
-  if (!ready()) group_.wait_for({context, group_.control(group_.rank()).doorbell, ready, tolerates_loss_of});
-  ring(group_.control(context.peer).doorbell);
+  Flag& doorbell = *pads_.doorbells[size_t(group_.rank())];
+  if (!ready()) group_.wait_for({context, doorbell, ready, tolerates_loss_of});
+  ring(*pads_.doorbells[size_t(context.peer)]);
 }
 
 SymmetricMemory::SymmetricMemory(SymmetricGroups groups, std::shared_ptr<SymmetricBlock> block,
@@ -167,7 +168,7 @@ c10::intrusive_ptr<SymmetricMemory> symmetric_rendezvous(SymmetricGroups groups,
   const Arrivals& arrivals = post_block_info(groups, *block);
   const std::vector<BlockInfo> all = read_block_infos(group, arrivals);
   std::vector<void*> buffers;
-  Pads pads{{}, {}, home.size(), block->pad_bytes()};
+  Pads pads{{}, {}, {}, home.size(), block->pad_bytes()};
   for (int rank = 0; rank < group.size(); ++rank) {
     const BlockInfo& info = all[size_t(rank)];
     check_same_group_and_pad(all[0], info, rank);
@@ -175,6 +176,7 @@ c10::intrusive_ptr<SymmetricMemory> symmetric_rendezvous(SymmetricGroups groups,
     buffers.push_back(buffer);
     pads.addresses.push_back(buffer + block->pad_offset());
     pads.home_ranks.push_back(info.home_rank);
+    pads.doorbells.push_back(&home.control(info.home_rank).doorbell);
   }
   return c10::make_intrusive<SymmetricMemory>(std::move(groups), std::move(block), std::move(buffers),
                                               std::move(pads));

@@ -30,16 +30,17 @@ void register_symmetric_memory(RunBlocking run_blocking = [](c10::function_ref<v
 struct Pads {
   std::vector<void*> addresses;  // by rank of the group
   std::vector<int> home_ranks;   // rank in the home group, by rank of the group
+  std::vector<Flag*> doorbells;  // of the home group, by rank of the group: all groups sleep on the same ones
   int home_size;
   size_t bytes;  // of each pad; initially zeroed
   int64_t channels() const { return int64_t(bytes / sizeof(uint32_t)) / home_size; }
 };
 
 /// The signals of one group: put a signal, wait for a signal, barrier. Called from the thread of the group's
-/// collectives. A wait sleeps on the rank's doorbell, and fails as the group's collectives do (channel.h). A
-/// limit of 0 means the group's timeout, which is also the maximum. Errors: c10::ValueError if a rank or
-/// channel is out of range, or after the group's shutdown; base::CommError if the peer exited, left, or timed
-/// out.
+/// collectives. A wait sleeps on the rank's doorbell in the home group, and fails as the group's collectives
+/// do (channel.h). A limit of 0 means the group's timeout, which is also the maximum. Errors: c10::ValueError
+/// if a rank or channel is out of range, or after the group's shutdown; base::CommError if the peer exited,
+/// left, or timed out.
 class Signals {
  public:
   using Limit = std::chrono::milliseconds;
