@@ -28,7 +28,7 @@ void check_nodes(const LaunchContext& context, int64_t ranks);
 
 /// Shuts MPI down cleanly if the job uses it (collective over the job), otherwise does nothing. For a process
 /// that exits without returning from main, where MPI would abort the job. Groups that span nodes cannot be
-/// used afterward.
+/// used afterward. Errors: base::CommError if a rank is more than two timeouts late.
 void shutdown();
 
 /// Binds this process to its share of the cores of its machine, which it divides with the other ranks of the

@@ -136,8 +136,26 @@ TEST_F(Lifetime, ShutdownDropsUnreceivedMessages) {
 TEST_F(Lifetime, ShutdownWaitsForABusyRank) {
   expect_passed("ShutdownWaitsForABusyRank", /*exits_cleanly=*/true);
 }
+TEST_F(Lifetime, ShutdownTimesOutIfARankNeverCallsIt) {
+  expect_passed("ShutdownTimesOutIfARankNeverCallsIt", /*exits_cleanly=*/false);
+}
+TEST_F(Lifetime, SecondThreadsAndForksAreRefused) {
+  expect_passed("SecondThreadsAndForksAreRefused", /*exits_cleanly=*/true);
+}
 TEST_F(Lifetime, AfterShutdownEveryCallThrows) {
   expect_passed("AfterShutdownEveryCallThrows", /*exits_cleanly=*/true);
+}
+
+// Rank 0 returns 0 from main; rank 1 never does.
+TEST(RankThatNeverFinalizes, EndsTheJobAfterTwoTimeouts) {
+  const std::string mark = "SHARDWISE_TEST_MARK=mpi-finalize-" + std::to_string(getpid());
+  Program program(mpirun(2, {MPI_RANKS, "never_finalize"}), environment({mark}));
+  ASSERT_EQ(program.wait_for_lines("ready", 2).size(), 2u);
+  EXPECT_NE(exit_code(program.wait(kDeadline)), 0);
+  EXPECT_PRED2(
+      contains, program.errors(),
+      "error: shutdown #0: timed out waiting for all ranks to shut MPI down; rank 0 waited 6.00 s of 6 s");
+  EXPECT_TRUE(processes_with(mark).empty());
 }
 
 struct Fault {

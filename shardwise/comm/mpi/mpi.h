@@ -50,8 +50,9 @@ bool is_built_in();
 /// not from 1 to INT_MAX.
 Group connect(const ConnectOptions& options);
 
-/// Shuts MPI down cleanly if it was started. Collective over the job: waits for all ranks, however long they
-/// compute before they call it. Messages that were sent but not received within the timeout are lost.
+/// Shuts MPI down cleanly if it was started. Collective over the job: waits for all ranks, up to twice the
+/// timeout of the first group. Messages that were sent but not received within the timeout are lost.
+/// Errors: base::CommError if a rank did not call it by then; the job ends when this process exits.
 /// Afterward all calls of all groups throw base::CommError. Called automatically in a process that returns 0
 /// from main; a process that exits otherwise aborts the job. A program that initialized MPI itself must call
 /// this before MPI_Finalize.

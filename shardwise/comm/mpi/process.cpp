@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/log.h"
 #include "shardwise/comm/mpi/transfers.h"
 
 namespace shardwise::comm::mpi {
@@ -203,8 +204,8 @@ bool Process::has_background() {
   return !background_.empty();
 }
 
-// MPI_Finalize is collective in Open MPI: it returns when all ranks have called it. They may compute for a
-// long time before; if one dies, mpirun ends the job.
+// MPI_Finalize is collective in Open MPI: it returns when all ranks have called it. A rank calls it up to one
+// timeout late because of its own background transfers, so the others wait for two.
 void Process::shutdown() {
   if (is_fork() || is_unusable_ || shutdown_started_.exchange(true)) return;
   const auto start = std::chrono::steady_clock::now();
@@ -215,19 +216,43 @@ void Process::shutdown() {
     background_.clear();  // unreceived messages are leaked (Transfers)
     is_shut_down_ = true;
   }
-  if (initialized_here_) submit([] { MPI_Finalize(); }).get();
+  const std::chrono::milliseconds limit = 2 * timeout_;
+  const auto passed =
+      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
+  if (initialized_here_ && !run([] { MPI_Finalize(); }, limit - passed))
+    fail({rank_, size_, limit}, "timed out waiting for all ranks to shut MPI down [SW0579]", limit,
+         "shutdown");
 }
 
-// Runs at process exit. Without MPI_Abort the other ranks would wait for this one until their timeouts.
+// Runs at process exit. Unless the job ended, the other ranks would wait for this one until their timeouts.
 // A fork inherits the handler but not MPI's thread.
 void Process::at_exit(int exit_code) {
   if (is_fork()) return;
-  int is_finalized = 0;
-  MPI_Finalized(&is_finalized);
-  if (is_shut_down_ || is_finalized) return;
-  if (exit_code == 0 && !is_unusable_) return shutdown();
+  if (!is_stuck_) {
+    int is_finalized = 0;
+    MPI_Finalized(&is_finalized);
+    if (is_shut_down_ || is_finalized) return;
+    if (exit_code == 0 && !is_unusable_ && shutdown_or_print()) return;
+  }
+  end_job(exit_code == 0 ? kFailureExitCode : exit_code);
+}
+
+bool Process::shutdown_or_print() {
+  try {
+    shutdown();
+    return true;
+  } catch (const base::CommError& error) {
+    base::log_error(base::one_line(error));
+    return false;
+  }
+}
+
+// A call that never returned holds the lock. mpirun also ends the job of a rank that exits without
+// MPI_Finalize.
+void Process::end_job(int exit_code) {
   std::fflush(nullptr);
-  MPI_Abort(MPI_COMM_WORLD, exit_code == 0 ? kFailureExitCode : exit_code);
+  if (const auto guard = try_lock()) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
 }
 
 }  // namespace shardwise::comm::mpi

@@ -8,7 +8,6 @@
 // lock, so it needs MPI_THREAD_MULTIPLE.
 #pragma once
 #include <mpi.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -21,6 +20,8 @@
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "shardwise/base/fork.h"
 
 namespace shardwise::comm::mpi {
 
@@ -64,11 +65,12 @@ class Process {
   using OnFailure = std::function<void(const Transfers&)>;
   void complete_in_background(std::shared_ptr<Transfers> transfers, OnFailure on_failure);
   /// Returns whether this process is a fork of the rank. A fork is not a rank and must not use MPI.
-  bool is_fork() const { return getpid() != pid_; }
+  bool is_fork() const { return mark_.is_fork(); }
   /// Records that MPI can no longer be finalized cleanly.
   void mark_unusable() { is_unusable_ = true; }
-  /// Finalizes MPI: waits for background transfers up to the timeout, and for the other ranks as long as they
-  /// live. Does nothing in a fork or after `mark_unusable`.
+  /// Finalizes MPI: waits for background transfers up to the timeout, and for the other ranks up to two
+  /// timeouts in all. Does nothing in a fork or after `mark_unusable`. Errors: base::CommError if a rank has
+  /// not called it by then; the exit of this process then ends the job.
   void shutdown();
 
  private:
@@ -85,6 +87,8 @@ class Process {
   std::vector<BackgroundTransfers> advance_background();
   bool has_background();
   void at_exit(int exit_code);
+  bool shutdown_or_print();
+  [[noreturn]] void end_job(int exit_code);
 
   std::mutex group_creation_;
   std::timed_mutex mpi_mutex_;
@@ -100,7 +104,7 @@ class Process {
   std::atomic<bool> is_stuck_ = false, is_unusable_ = false, shutdown_started_ = false;
   std::atomic<bool> is_shut_down_ = false;  // no further MPI calls
   std::chrono::milliseconds timeout_;
-  pid_t pid_ = getpid();
+  base::ProcessMark mark_;
 };
 
 /// Returns MPI's text for an error code.

@@ -149,6 +149,51 @@ TEST(Lifetime, ShutdownWaitsForABusyRank) {
   shutdown();
 }
 
+// Rank 1 waits in shared memory, without MPI. The job ends when rank 0 exits.
+TEST(Lifetime, ShutdownTimesOutIfARankNeverCallsIt) {
+  const Group shared = shared_group();
+  const auto backend = new_backend(kTestTimeout);
+  backend->barrier({})->wait();
+  if (backend->getRank() == 0) {
+    EXPECT_EQ(error_of([] { shutdown(); }),
+              "shutdown #0: timed out waiting for all ranks to shut MPI down; rank 0 waited 10.00 s of 10 s");
+    EXPECT_EQ(error_of([&] { backend->barrier({})->wait(); }).find("shutdown #0: MPI has been shut down"),
+              0u);
+  }
+  shared.barrier();
+}
+
+// Two threads of a rank, and a fork of it, call the group while rank 1 is late.
+TEST(Lifetime, SecondThreadsAndForksAreRefused) {
+  const auto backend = new_backend(std::chrono::seconds(20));
+  const Group shared = shared_group();
+  backend->barrier({})->wait();
+  if (backend->getRank() == 0) {
+    std::thread other([&] {
+      while (backend->getSequenceNumberForGroup() == 1) std::this_thread::yield();
+      EXPECT_EQ(
+          error_of([&] { backend->barrier({})->wait(); }),
+          "barrier: a group runs one call at a time; got it while allreduce of this rank is in flight on "
+          "another thread; use a group per thread");
+      shared.barrier();
+    });
+    std::vector<at::Tensor> x = {value({5}, 0, at::kFloat)};
+    backend->allreduce(x, {})->wait();
+    other.join();
+  } else {
+    shared.barrier();
+    std::vector<at::Tensor> x = {value({5}, 0, at::kFloat)};
+    backend->allreduce(x, {})->wait();
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string error = error_of([&] { backend->barrier({})->wait(); });
+    _exit(error.find("barrier: only the process that connected the group is its rank") == 0 ? 0 : 1);
+  }
+  EXPECT_EQ(status_of(child), 0);
+  backend->barrier({})->wait();
+}
+
 TEST(Lifetime, AfterShutdownEveryCallThrows) {
   const auto backend = new_backend(std::chrono::seconds(20));
   const int other = 1 - backend->getRank();

@@ -1,6 +1,7 @@
-// The program that mpi_test starts through mpirun: gtest on every rank, or `mpi_ranks endless
-// flat|hierarchical`. The last line of a rank reports whether its tests passed, because mpirun's exit code
-// does not distinguish a failed test from a test that breaks the job on purpose.
+// The program that mpi_test starts through mpirun: gtest on every rank, `mpi_ranks endless
+// flat|hierarchical`, or `mpi_ranks never_finalize`. The last line of a rank reports whether its tests
+// passed, because mpirun's exit code does not distinguish a failed test from a test that breaks the job on
+// purpose.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -85,6 +86,15 @@ int run_endless(Topology topology) {
   }
 }
 
+/// Returns on rank 0 only.
+int run_never_finalize() {
+  const comm::Group group = comm::mpi::connect(new_options(Topology::flat, std::chrono::seconds(3)));
+  group.barrier();
+  std::fprintf(stderr, "ready %d rank %d\n", getpid(), group.rank());
+  while (group.rank() == 1) pause();
+  return 0;
+}
+
 }  // namespace shardwise::testing
 
 int main(int argc, char** argv) {
@@ -92,6 +102,7 @@ int main(int argc, char** argv) {
   if (argc == 3 && std::string(argv[1]) == "endless")
     return shardwise::testing::run_endless(argv[2] == std::string("flat") ? Topology::flat
                                                                           : Topology::hierarchical);
+  if (argc == 2 && argv[1] == std::string("never_finalize")) return shardwise::testing::run_never_finalize();
   testing::InitGoogleTest(&argc, argv);
   const int rank = shardwise::launch::launch_context_from_env().rank;
   const int failed = RUN_ALL_TESTS();
