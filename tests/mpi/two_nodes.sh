@@ -111,8 +111,10 @@ for mapping in slot node; do
 done
 echo "two_nodes: training matches the losses of one node"
 
-# Takes the link down: ranks that wait time out after two seconds. (mpirun itself then waits for its other daemon.)
+# Takes the link down: ranks that wait time out after two seconds. mpirun waits until TCP abandons its other daemon (docs/cli.md).
+for namespace in "$a" "$b"; do ip netns exec "$namespace" sysctl -qw net.ipv4.tcp_retries2=5; done
 on_two_nodes slot "$build/tests/mpi_ranks" endless hierarchical 2>"$scratch/stderr" &
+readonly job=$!
 disown
 for _ in $(seq 300); do [ "$(grep -c '^ready' "$scratch/stderr")" -lt 4 ] || break; sleep 0.1; done
 mapfile -t ranks < <(sed -n 's/^ready \([0-9]*\) .*/\1/p' "$scratch/stderr")
@@ -122,3 +124,6 @@ for _ in $(seq 300); do any_alive "${ranks[@]}" || break; sleep 0.1; done
 ! any_alive "${ranks[@]}" || fail "all ranks must exit when the nodes lose each other; got $(cat "$scratch/stderr")"
 grep -q '#.* rank .* waited 2.* s of 2 s' "$scratch/stderr" || fail "ranks must report what they waited for; got $(cat "$scratch/stderr")"
 echo "two_nodes: the ranks of both nodes exit when the link goes down"
+for _ in $(seq 600); do any_alive "$job" || break; sleep 0.1; done
+! any_alive "$job" || fail "mpirun must end when TCP abandons its daemon; got $(cat "$scratch/stderr")"
+echo "two_nodes: mpirun ends"
