@@ -4,10 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "shardwise/base/error.h"
+#include "shardwise/comm/c10d_arguments.h"
 #include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/group_guard.h"
 #include "shardwise/comm/local_failure.h"
@@ -35,99 +33,6 @@ class CallTimeout {
  private:
   CollectiveBackend* backend_;
 };
-
-void check_dense(const at::Tensor& x, const char* name) {
-  TORCH_CHECK_VALUE(x.is_cpu() && x.layout() == at::kStrided, name,
-                    ": accepts dense tensors on the CPU; got a ", x.layout(), " tensor on ", x.device(),
-                    " [SW0469]");
-}
-
-at::Tensor& single(Tensors& tensors, const char* name) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": accepts one tensor; got ", tensors.size(), " [SW0470]");
-  check_dense(tensors[0], name);
-  return tensors[0];
-}
-
-void check_pieces(const Tensors& pieces, const at::Tensor& reference, int size, const char* name) {
-  const auto fits = [&](const at::Tensor& piece) {
-    return piece.is_cpu() && piece.scalar_type() == reference.scalar_type();
-  };
-  TORCH_CHECK_VALUE(int(pieces.size()) == size && std::all_of(pieces.begin(), pieces.end(), fits), name,
-                    ": accepts one CPU tensor per rank, all of one dtype; got ", pieces.size(), " for ", size,
-                    " ranks [SW0471]");
-}
-
-void check_ratio(const at::Tensor& large, const at::Tensor& small, int size, const char* name) {
-  TORCH_CHECK_VALUE(large.is_cpu() && small.is_cpu() && large.scalar_type() == small.scalar_type() &&
-                        large.numel() == small.numel() * size,
-                    name, ": the larger tensor must hold one piece per rank; got ", large.numel(), " and ",
-                    small.numel(), " elements for ", size, " ranks [SW0472]");
-}
-
-void check_base(const at::Tensor& full, const at::Tensor& shard, int size, const char* name) {
-  check_ratio(full, shard, size, name);
-  TORCH_CHECK_VALUE(full.is_contiguous(), name, ": output must be contiguous; got strides ", full.strides(),
-                    " [SW0473]");
-}
-
-void check_gathered(const Tensors& pieces, const at::Tensor& input, int rank, int size, const char* name) {
-  check_pieces(pieces, input, size, name);
-  TORCH_CHECK_VALUE(pieces[size_t(rank)].numel() == input.numel(), name,
-                    ": input and this rank's output must have the same size; got ", input.numel(), " and ",
-                    pieces[size_t(rank)].numel(), " elements [SW0474]");
-}
-
-/// Converts lists by rank, of `count` tensors each, to lists by tensor.
-std::vector<Tensors> transposed(const std::vector<Tensors>& lists, size_t count, const char* name) {
-  std::vector<Tensors> result(count);
-  for (const Tensors& list : lists) {
-    TORCH_CHECK_VALUE(list.size() == count, name, ": every list must have one output per input; got ",
-                      list.size(), " for ", count, " [SW0475]");
-    for (size_t i = 0; i < count; ++i) result[i].push_back(list[i]);
-  }
-  return result;
-}
-
-Tensors joined(const std::vector<Tensors>& lists) {
-  Tensors result;
-  for (const Tensors& list : lists) result.insert(result.end(), list.begin(), list.end());
-  return result;
-}
-
-void check_pairs(const Tensors& outputs, const Tensors& inputs, const char* name) {
-  TORCH_CHECK_VALUE(outputs.size() == inputs.size(), name,
-                    ": the number of outputs must be that of inputs; got ", outputs.size(), " and ",
-                    inputs.size(), " [SW0476]");
-}
-
-void check_lists(size_t lists, bool is_root, const char* name) {
-  TORCH_CHECK_VALUE(lists == (is_root ? 1u : 0u), name,
-                    ": accepts one list of tensors at the root and none elsewhere; got ", lists, " [SW0477]");
-}
-
-void check_rank(int64_t peer, int size, const char* name) {
-  TORCH_CHECK_VALUE(peer >= 0 && peer < size, name, ": rank must be in [0, ", size, "); got ", peer,
-                    " [SW0478]");
-}
-
-template <class Options>
-void check_root(const Options& options, int size, const char* name) {
-  check_rank(options.rootRank, size, name);
-  TORCH_CHECK_VALUE(options.rootTensor == 0, name, ": the root tensor must be 0, the only one; got ",
-                    options.rootTensor, " [SW0479]");
-}
-
-/// Returns the number of rows of `x` per rank: `splits`, or even parts if it is empty.
-std::vector<int64_t> rows_of(const at::Tensor& x, const std::vector<int64_t>& splits, int size) {
-  const int64_t rows = x.dim() == 0 ? -1 : x.size(0);
-  const bool covers_all = splits.empty()
-                              ? rows >= 0 && rows % size == 0
-                              : int(splits.size()) == size && *std::ranges::min_element(splits) >= 0 &&
-                                    std::accumulate(splits.begin(), splits.end(), int64_t{0}) == rows;
-  TORCH_CHECK_VALUE(covers_all, "alltoall_base: splits must divide dim 0 among ", size, " ranks; got ",
-                    at::IntArrayRef(splits), " for ", x.sizes(), " [SW0480]");
-  return splits.empty() ? std::vector<int64_t>(size_t(size), rows / size) : splits;
-}
 
 }  // namespace
 
@@ -204,7 +109,7 @@ void C10dBackend::check_or_abort(const Check& check) const {
 
 C10dBackend::WorkPtr C10dBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   at::Tensor& x = single(tensors, "broadcast");
-  check_root(options, size_, "broadcast");
+  check_root(options.rootRank, options.rootTensor, size_, "broadcast");
   return run(OpType::BROADCAST, options, tensors, [&] { backend_->broadcast_(x, int(options.rootRank)); });
 }
 
@@ -226,7 +131,7 @@ C10dBackend::WorkPtr C10dBackend::allreduce_coalesced(Tensors& tensors,
 // Runs a reduce_scatter whose pieces are empty except the root's.
 C10dBackend::WorkPtr C10dBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   at::Tensor& x = single(tensors, "reduce");
-  check_root(options, size_, "reduce");
+  check_root(options.rootRank, options.rootTensor, size_, "reduce");
   const Reduce reduce = reduction(options.reduceOp, "reduce");
   at::Tensor nothing = at::empty({0}, x.options());
   Tensors pieces(size_t(size_), nothing);
