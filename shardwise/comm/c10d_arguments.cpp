@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <torch/csrc/distributed/c10d/Types.hpp>
 
 namespace shardwise::comm {
 
@@ -15,25 +16,29 @@ void check_dense(const at::Tensor& x, const char* name) {
                     " [SW0469]");
 }
 
+void check_dense(const Tensors& tensors, const char* name) {
+  for (const at::Tensor& tensor : tensors) check_dense(tensor, name);
+}
+
 at::Tensor& single(Tensors& tensors, const char* name) {
-  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": accepts one tensor; got ", tensors.size(), " [SW0470]");
+  TORCH_CHECK_VALUE(tensors.size() == 1, name, ": accepts one tensor; got ", tensors.size(),
+                    "; call it once per tensor [SW0470]");
   check_dense(tensors[0], name);
   return tensors[0];
 }
 
 void check_pieces(const Tensors& pieces, const at::Tensor& reference, int size, const char* name) {
-  const auto fits = [&](const at::Tensor& piece) {
-    return piece.is_cpu() && piece.scalar_type() == reference.scalar_type();
-  };
+  check_dense(pieces, name);
+  const auto fits = [&](const at::Tensor& piece) { return piece.scalar_type() == reference.scalar_type(); };
   TORCH_CHECK_VALUE(int(pieces.size()) == size && std::all_of(pieces.begin(), pieces.end(), fits), name,
                     ": accepts one CPU tensor per rank, all of one dtype; got ", pieces.size(), " for ", size,
                     " ranks [SW0471]");
 }
 
 void check_ratio(const at::Tensor& large, const at::Tensor& small, int size, const char* name) {
-  TORCH_CHECK_VALUE(large.is_cpu() && small.is_cpu() && large.scalar_type() == small.scalar_type() &&
-                        large.numel() == small.numel() * size,
-                    name, ": the larger tensor must hold one piece per rank; got ", large.numel(), " and ",
+  check_dense({large, small}, name);
+  TORCH_CHECK_VALUE(large.scalar_type() == small.scalar_type() && large.numel() == small.numel() * size, name,
+                    ": the larger tensor must hold one piece per rank; got ", large.numel(), " and ",
                     small.numel(), " elements for ", size, " ranks [SW0472]");
 }
 
@@ -43,11 +48,16 @@ void check_base(const at::Tensor& full, const at::Tensor& shard, int size, const
                     " [SW0473]");
 }
 
+void check_own(const at::Tensor& input, const at::Tensor& output, const char* name) {
+  TORCH_CHECK_VALUE(input.sizes() == output.sizes(), name,
+                    ": this rank's input and its own part of the output must have the same shape; got ",
+                    input.sizes(), " and ", output.sizes(), " [SW0474]");
+}
+
 void check_gathered(const Tensors& pieces, const at::Tensor& input, int rank, int size, const char* name) {
+  check_dense(input, name);
   check_pieces(pieces, input, size, name);
-  TORCH_CHECK_VALUE(pieces[size_t(rank)].numel() == input.numel(), name,
-                    ": input and this rank's output must have the same size; got ", input.numel(), " and ",
-                    pieces[size_t(rank)].numel(), " elements [SW0474]");
+  check_own(input, pieces[size_t(rank)], name);
 }
 
 std::vector<Tensors> transposed(const std::vector<Tensors>& lists, size_t count, const char* name) {
@@ -97,6 +107,25 @@ std::vector<int64_t> rows_of(const at::Tensor& x, const std::vector<int64_t>& sp
   TORCH_CHECK_VALUE(covers_all, "alltoall_base: splits must divide dim 0 among ", size, " ranks; got ",
                     at::IntArrayRef(splits), " for ", x.sizes(), " [SW0480]");
   return splits.empty() ? std::vector<int64_t>(size_t(size), rows / size) : splits;
+}
+
+void check_own_rows(const at::Tensor& input, int64_t input_rows, const at::Tensor& output,
+                    int64_t output_rows) {
+  const auto elements = [](const at::Tensor& x, int64_t rows) {
+    return rows == 0 ? 0 : rows * (x.numel() / x.size(0));
+  };
+  TORCH_CHECK_VALUE(elements(input, input_rows) == elements(output, output_rows),
+                    "alltoall_base: the rows that this rank sends to itself must fill its own part of the "
+                    "output; got ",
+                    input_rows, " rows of ", input.sizes(), " for ", output_rows, " rows of ", output.sizes(),
+                    " [SW0561]");
+}
+
+bool has_timeout(std::chrono::milliseconds timeout) {
+  TORCH_CHECK_VALUE(timeout.count() > 0 || timeout == c10d::kUnsetTimeout,
+                    "timeout: a call's timeout must be above 0 ms; got ", timeout.count(),
+                    "; omit it for the group's [SW0562]");
+  return timeout.count() > 0;
 }
 
 }  // namespace shardwise::comm

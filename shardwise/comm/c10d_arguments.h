@@ -1,12 +1,15 @@
 // The checks of a c10d call's arguments, before anything is sent. All throw c10::ValueError that names the
 // call.
 #pragma once
+#include <chrono>
+
 #include "shardwise/comm/collective_backend.h"
 
 namespace shardwise::comm {
 
 /// Checks that `x` is dense and on the CPU.
 void check_dense(const at::Tensor& x, const char* name);
+void check_dense(const CollectiveBackend::Tensors& tensors, const char* name);
 /// Returns the only tensor of a list.
 at::Tensor& single(CollectiveBackend::Tensors& tensors, const char* name);
 /// Checks that there is one tensor per rank, of the dtype of `reference`.
@@ -16,6 +19,9 @@ void check_pieces(const CollectiveBackend::Tensors& pieces, const at::Tensor& re
 void check_ratio(const at::Tensor& large, const at::Tensor& small, int size, const char* name);
 /// Checks the output and the input of an all_gather into one tensor.
 void check_base(const at::Tensor& full, const at::Tensor& shard, int size, const char* name);
+/// Checks the part that this rank sends to itself; the ranks compare the other parts when the call has
+/// started.
+void check_own(const at::Tensor& input, const at::Tensor& output, const char* name);
 /// Checks the outputs and the input of an all_gather into a list.
 void check_gathered(const CollectiveBackend::Tensors& pieces, const at::Tensor& input, int rank, int size,
                     const char* name);
@@ -32,5 +38,12 @@ std::vector<CollectiveBackend::Tensors> transposed(const std::vector<CollectiveB
 CollectiveBackend::Tensors joined(const std::vector<CollectiveBackend::Tensors>& lists);
 /// Returns the number of rows of `x` per rank: `splits`, or even parts if it is empty.
 std::vector<int64_t> rows_of(const at::Tensor& x, const std::vector<int64_t>& splits, int size);
+
+/// Checks the rows that this rank sends to itself in an all-to-all of two tensors.
+void check_own_rows(const at::Tensor& input, int64_t input_rows, const at::Tensor& output,
+                    int64_t output_rows);
+
+/// Returns true if a call's options have a timeout of their own.
+bool has_timeout(std::chrono::milliseconds timeout);
 
 }  // namespace shardwise::comm

@@ -6,6 +6,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/c10d_arguments.h"
+#include "shardwise/comm/c10d_tensors.h"
 #include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/group_guard.h"
 #include "shardwise/comm/local_failure.h"
@@ -21,7 +22,7 @@ using Tensors = C10dBackend::Tensors;
 class CallTimeout {
  public:
   CallTimeout(CollectiveBackend& backend, std::chrono::milliseconds timeout)
-      : backend_(timeout.count() > 0 ? &backend : nullptr) {
+      : backend_(has_timeout(timeout) ? &backend : nullptr) {
     if (backend_ != nullptr) backend_->limit_collectives(timeout);
   }
   ~CallTimeout() {
@@ -116,15 +117,19 @@ C10dBackend::WorkPtr C10dBackend::broadcast(Tensors& tensors, const c10d::Broadc
 C10dBackend::WorkPtr C10dBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   at::Tensor& x = single(tensors, "allreduce");
   const Reduce reduce = reduction(options.reduceOp, "allreduce");
-  return run(OpType::ALLREDUCE, options, tensors, [&] { backend_->all_reduce_(x, reduce); });
+  at::Tensor real = as_real(x, reduce, "allreduce");
+  return run(OpType::ALLREDUCE, options, tensors, [&] { backend_->all_reduce_(real, reduce); });
 }
 
 C10dBackend::WorkPtr C10dBackend::allreduce_coalesced(Tensors& tensors,
                                                       const c10d::AllreduceCoalescedOptions& options) {
-  for (const at::Tensor& tensor : tensors) check_dense(tensor, "allreduce_coalesced");
+  check_dense(tensors, "allreduce_coalesced");
   const Reduce reduce = reduction(options.reduceOp, "allreduce_coalesced");
+  Tensors real = as_real(tensors, reduce, "allreduce_coalesced");
   return run(OpType::ALLREDUCE_COALESCED, options, tensors, [&] {
-    for (at::Tensor& tensor : tensors) backend_->all_reduce_(tensor, reduce);
+    Tensors terms = without_overlap(real);
+    for (at::Tensor& term : terms) backend_->all_reduce_(term, reduce);
+    copy_to(real, terms);
   });
 }
 
@@ -133,10 +138,10 @@ C10dBackend::WorkPtr C10dBackend::reduce(Tensors& tensors, const c10d::ReduceOpt
   at::Tensor& x = single(tensors, "reduce");
   check_root(options.rootRank, options.rootTensor, size_, "reduce");
   const Reduce reduce = reduction(options.reduceOp, "reduce");
-  at::Tensor nothing = at::empty({0}, x.options());
+  at::Tensor real = as_real(x, reduce, "reduce"), nothing = at::empty({0}, real.options());
   Tensors pieces(size_t(size_), nothing);
-  pieces[size_t(options.rootRank)] = x;
-  at::Tensor& out = options.rootRank == rank_ ? x : nothing;
+  pieces[size_t(options.rootRank)] = real;
+  at::Tensor& out = options.rootRank == rank_ ? real : nothing;
   return run(OpType::REDUCE, options, tensors, [&] { backend_->reduce_scatter(out, pieces, reduce); });
 }
 
@@ -183,20 +188,24 @@ C10dBackend::WorkPtr C10dBackend::reduce_scatter(Tensors& outputs, std::vector<T
   TORCH_CHECK_VALUE(inputs.size() == 1, "reduce_scatter: accepts one list of inputs; got ", inputs.size(),
                     " [SW0484]");
   check_pieces(inputs[0], output, size_, "reduce_scatter");
-  TORCH_CHECK_VALUE(inputs[0][size_t(rank_)].numel() == output.numel(),
-                    "reduce_scatter: output and this rank's input must have the same size; got ",
-                    output.numel(), " and ", inputs[0][size_t(rank_)].numel(), " elements [SW0485]");
+  TORCH_CHECK_VALUE(inputs[0][size_t(rank_)].sizes() == output.sizes(),
+                    "reduce_scatter: output and this rank's input must have the same shape; got ",
+                    output.sizes(), " and ", inputs[0][size_t(rank_)].sizes(), " [SW0485]");
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter");
+  at::Tensor out = as_real(output, reduce, "reduce_scatter");
+  const Tensors pieces = as_real(inputs[0], reduce, "reduce_scatter");
   return run(OpType::REDUCE_SCATTER, options, outputs,
-             [&] { backend_->reduce_scatter(output, inputs[0], reduce); });
+             [&] { backend_->reduce_scatter(out, pieces, reduce); });
 }
 
 C10dBackend::WorkPtr C10dBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                        const c10d::ReduceScatterOptions& options) {
   check_ratio(input, output, size_, "reduce_scatter_tensor");
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter_tensor");
+  at::Tensor out = as_real(output, reduce, "reduce_scatter_tensor");
+  const at::Tensor x = as_real(input, reduce, "reduce_scatter_tensor");
   return run(OpType::_REDUCE_SCATTER_BASE, options, {output},
-             [&] { backend_->reduce_scatter_even(output, input, reduce); });
+             [&] { backend_->reduce_scatter_even(out, x, reduce); });
 }
 
 C10dBackend::WorkPtr C10dBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
@@ -206,8 +215,10 @@ C10dBackend::WorkPtr C10dBackend::reduce_scatter_tensor_coalesced(Tensors& outpu
     check_ratio(inputs[i], outputs[i], size_, "reduce_scatter_tensor_coalesced");
   }
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter_tensor_coalesced");
+  Tensors outs = as_real(outputs, reduce, "reduce_scatter_tensor_coalesced");
+  const Tensors xs = as_real(inputs, reduce, "reduce_scatter_tensor_coalesced");
   return run(OpType::COALESCED, options, outputs, [&] {
-    for (size_t i = 0; i < outputs.size(); ++i) backend_->reduce_scatter_even(outputs[i], inputs[i], reduce);
+    for (size_t i = 0; i < outs.size(); ++i) backend_->reduce_scatter_even(outs[i], xs[i], reduce);
   });
 }
 
@@ -217,7 +228,12 @@ C10dBackend::WorkPtr C10dBackend::scatter(Tensors& outputs, std::vector<Tensors>
   check_rank(options.rootRank, size_, "scatter");
   const bool is_root = options.rootRank == rank_;
   check_or_abort([&] { check_lists(inputs.size(), is_root, "scatter"); });
-  if (is_root) check_or_abort([&] { check_pieces(inputs[0], output, size_, "scatter"); });
+  if (is_root) {
+    check_or_abort([&] {
+      check_pieces(inputs[0], output, size_, "scatter");
+      check_own(inputs[0][size_t(rank_)], output, "scatter");
+    });
+  }
   return run(OpType::SCATTER, options, outputs,
              [&] { backend_->scatter(output, is_root ? inputs[0] : Tensors(), int(options.rootRank)); });
 }
@@ -230,7 +246,7 @@ C10dBackend::WorkPtr C10dBackend::gather(std::vector<Tensors>& outputs, Tensors&
   check_or_abort([&] { check_lists(outputs.size(), is_root, "gather"); });
   Tensors none;
   Tensors& pieces = is_root ? outputs[0] : none;
-  if (is_root) check_or_abort([&] { check_pieces(pieces, input, size_, "gather"); });
+  if (is_root) check_or_abort([&] { check_gathered(pieces, input, rank_, size_, "gather"); });
   return run(OpType::GATHER, options, pieces,
              [&] { backend_->gather(pieces, input, int(options.rootRank)); });
 }
@@ -241,11 +257,13 @@ C10dBackend::WorkPtr C10dBackend::alltoall_base(at::Tensor& output, at::Tensor& 
                                                 const c10d::AllToAllOptions& options) {
   std::vector<int64_t> output_rows, input_rows;
   check_or_abort([&] {
-    TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type() && output.is_cpu() && input.is_cpu(),
+    check_dense({output, input}, "alltoall_base");
+    TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(),
                       "alltoall_base: accepts two CPU tensors of one dtype; got ", output.scalar_type(),
                       " and ", input.scalar_type(), " [SW0486]");
     output_rows = rows_of(output, output_splits, size_);
     input_rows = rows_of(input, input_splits, size_);
+    check_own_rows(input, input_rows[size_t(rank_)], output, output_rows[size_t(rank_)]);
   });
   return run(OpType::ALLTOALL_BASE, options, {output}, [&] {
     // Peers read the input in place while this rank writes its output.
@@ -261,6 +279,7 @@ C10dBackend::WorkPtr C10dBackend::alltoall(Tensors& outputs, Tensors& inputs,
                       inputs.size(), " [SW0487]");
     check_pieces(inputs, inputs[0], size_, "alltoall");
     check_pieces(outputs, inputs[0], size_, "alltoall");
+    check_own(inputs[size_t(rank_)], outputs[size_t(rank_)], "alltoall");
   });
   return run(OpType::ALLTOALL, options, outputs, [&] { backend_->all_to_all(outputs, inputs); });
 }

@@ -17,14 +17,14 @@ namespace shardwise::comm {
 
 /// A c10d::Backend for CPU tensors of any strides.
 ///
-/// It supports all reductions except PREMUL_SUM. List variants, scatter, gather and all-to-all accept pieces
-/// of any size on which sender and receiver agree. A timeout in a call's options replaces the group's.
-/// Errors: c10::ValueError for arguments, thrown by the call; base::CommError for failed peers and for sizes
-/// that differ, thrown by the call if its options have asyncOp false, else by its Work. Arguments that only
-/// one rank can find invalid (lists and splits of scatter, gather and all-to-all) throw a ValueError there
-/// and abort the group, because the other ranks already wait for that rank. Any other error of one rank
-/// alone, such as lack of memory, aborts it too. A call while another thread's is in flight, or in a fork of
-/// the process, throws a ValueError and sends nothing.
+/// It supports all reductions except PREMUL_SUM, and of complex tensors sums and averages. List variants,
+/// scatter, gather and all-to-all accept pieces of any size on which sender and receiver agree. A timeout in
+/// a call's options replaces the group's. Errors: c10::ValueError for arguments, thrown by the call;
+/// base::CommError for failed peers and for sizes that differ, thrown by the call if its options have asyncOp
+/// false, else by its Work. Arguments that only one rank can find invalid (lists and splits of scatter,
+/// gather and all-to-all) throw a ValueError there and abort the group, because the other ranks already wait
+/// for that rank. Any other error of one rank alone, such as lack of memory, aborts it too. A call while
+/// another thread's is in flight, or in a fork of the process, throws a ValueError and sends nothing.
 class C10dBackend : public c10d::Backend {
  public:
   using Tensors = CollectiveBackend::Tensors;
@@ -46,6 +46,7 @@ class C10dBackend : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  /// Reduces each tensor from its value before the call, also if tensors share memory.
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   /// Writes the result at the root; the other ranks' tensors are unchanged.
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;

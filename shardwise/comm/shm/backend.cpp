@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "shardwise/base/random.h"
+#include "shardwise/comm/c10d_arguments.h"
 #include "shardwise/comm/rendezvous.h"
 
 namespace shardwise::comm::shm {
@@ -123,7 +124,7 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
 }
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all) {
-  const bool has_limit = options.timeout.count() > 0;
+  const bool has_limit = has_timeout(options.timeout);
   transport_->monitored_barrier(has_limit ? options.timeout : transport_->channel().timeout(), name_all);
 }
 
