@@ -5,9 +5,13 @@
 
 Collectives are synchronous, also with async_op=True: the handle and the future are complete when the call returns, and all
 ranks must start their calls in the same order. All ranks get the same bits. A call while another thread's call of the same
-group is in flight, or in a forked child, raises a ValueError and sends nothing. If a rank dies, leaves or calls another collective, the other ranks raise a torch.distributed.DistBackendError
-that names it: from the call, or with async_op=True from the handle's wait() and the future. dist.monitored_barrier accepts
-gloo only; use torch.distributed.group.WORLD.monitored_barrier().
+group is in flight, or in a forked child, raises a ValueError and sends nothing. If a rank dies, leaves or calls another
+collective, the other ranks raise a torch.distributed.DistBackendError that names it: from the call, or with async_op=True
+from the handle's wait() and the future.
+
+torch restricts some calls to the backends that it knows by name; the import of this module lets them accept the groups of
+shardwise: dist.monitored_barrier, _set_pg_timeout, a group's sequence numbers, a backend's `options`, and the name in DDP's
+logging data.
 
 torch.distributed._symmetric_memory supports CPU tensors too: all ranks of a group can read and write its memory in place.
 """
@@ -41,9 +45,10 @@ def register() -> None:
     """Registers the backend with torch.distributed. The import of this module and torch's entry point call it."""
     dist.Backend.register_backend("shardwise", _create_backend, devices=["cpu"])
     if _is_built_for_torch():  # otherwise init_process_group raises an error
-        from shardwise import _C
+        from shardwise import _C, _torch_calls
 
         _C.register_symmetric_memory()
+        _torch_calls.register()
 
 
 register()

@@ -179,7 +179,7 @@ class CollectivesTest(RanksTest):
                 time.sleep(0.2)
             dist.barrier()
             self.assertGreaterEqual(time.monotonic() - begin, 0.19)
-            dist.group.WORLD.monitored_barrier(timedelta(seconds=20), True)  # dist.monitored_barrier supports only gloo
+            dist.group.WORLD.monitored_barrier(timedelta(seconds=20), True)
 
     def test_async_op_is_done_at_once(self):
         @self.on_ranks(2, 3)

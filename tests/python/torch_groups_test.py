@@ -44,7 +44,7 @@ class GroupsTest(RanksTest):
             gloo = dist.new_group(backend="gloo")
             self.sum_of(range(size), gloo)
             self.sum_of(range(size), None)
-            dist.monitored_barrier(gloo)  # torch offers it for gloo alone
+            dist.monitored_barrier(gloo)
 
     def test_mesh(self):
         @self.on_ranks(2)
