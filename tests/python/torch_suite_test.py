@@ -1,0 +1,65 @@
+"""Runs PyTorch's distributed_test on shardwise. torch_suite_skips.txt lists each of its tests that does not pass here, with the
+reason: those that torch skips on Gloo too, and those that expect something else of a backend. The list must be exact."""
+import contextlib
+import io
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch_suite
+
+LIST = Path(__file__).with_name("torch_suite_skips.txt")
+
+
+def read_list():
+    """Returns {name: reason} of the list's two sections. A section and a reason are lines, names are indented."""
+    sections, reason = [], ""
+    for line in LIST.read_text().splitlines():
+        if line.startswith("["):
+            sections.append({})
+        elif line.startswith(" "):
+            sections[-1].update(dict.fromkeys(line.split(), reason))
+        elif not line.startswith("#"):
+            reason = line
+    return sections
+
+
+SKIPPED, EXCLUDED = read_list()
+
+
+class ListTest(unittest.TestCase):
+    def test_torch_has_every_listed_test(self):
+        self.assertEqual((SKIPPED.keys() | EXCLUDED.keys()) - set(torch_suite.names()), set())
+        self.assertEqual(SKIPPED.keys() & EXCLUDED.keys(), set())
+
+    def test_torch_skips_what_the_list_says(self):
+        self.assertEqual({name: torch_suite.skip_reason(name) for name in SKIPPED}, SKIPPED)
+
+    def test_excluded_tests_fail(self):
+        """One that passes no longer belongs on the list."""
+        for name in EXCLUDED:
+            result = unittest.TestResult()
+            with self.subTest(name), contextlib.redirect_stdout(io.StringIO()):
+                torch_suite.Suite(name).run(result)
+                self.assertTrue(result.failures or result.errors, "passes")
+
+    def test_prints_the_list(self):
+        for title, section in (("skipped by torch", SKIPPED), ("excluded", EXCLUDED)):
+            for name, reason in section.items():
+                print(f"{title}: {name}: {reason}")
+
+
+def load_tests(loader, tests, pattern):
+    listed = SKIPPED | EXCLUDED
+    suite = unittest.TestSuite([loader.loadTestsFromTestCase(ListTest)])
+    suite.addTests(torch_suite.Suite(name) for name in torch_suite.names() if name not in listed)
+    return suite
+
+
+def setUpModule():
+    directory = tempfile.TemporaryDirectory(prefix="shardwise-torch-suite-")  # torch leaves files
+    unittest.addModuleCleanup(directory.cleanup)
+    unittest.addModuleCleanup(setattr, tempfile, "tempdir", tempfile.tempdir)
+    tempfile.tempdir = directory.name
+    os.environ["TMPDIR"] = directory.name
