@@ -66,7 +66,8 @@ class WheelTest(unittest.TestCase):
         wheel = self.build()
         names = zipfile.ZipFile(wheel).namelist()
         module = "shardwise/_C" + sysconfig.get_config_var("EXT_SUFFIX")
-        self.assertEqual({f"shardwise/{name}" for name in ("__init__.py", "_C.pyi", "py.typed", "torch.py")} | {module},
+        sources = ("__init__.py", "_C.pyi", "_torch_calls.py", "py.typed", "torch.py")
+        self.assertEqual({f"shardwise/{name}" for name in sources} | {module},
                          {name for name in names if ".dist-info/" not in name})
         python = self.install(wheel)
         program = self.directory / "program.py"
