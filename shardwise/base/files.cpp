@@ -202,9 +202,13 @@ bool is_directory(const std::string& path) {
 }
 
 void make_directories(const std::string& path) {
+  std::vector<std::string> missing;
+  for (std::string directory = path; !exists(directory); directory = parent_of(directory))
+    missing.push_back(directory);
   std::error_code error;
   fs::create_directories(path, error);
   if (error) throw FileError("make directory [SW0351]", path, error.value());
+  for (const std::string& directory : missing) sync_directory(parent_of(directory));
 }
 
 std::string make_temporary_directory(const std::string& prefix) {
