@@ -112,7 +112,8 @@ void wait_for_save(const Chain& chain, useconds_t delay_us) {
   ASSERT_LE(watch.seconds(), kLimit) << "no save was seen";
 }
 
-/// Kills a random rank at a random moment of a save.
+/// Kills a random rank at a random moment of a save. The next start shows that the run resumes: it waits for
+/// a step.
 void kill_in_a_save(Campaign& campaign, Chain& chain, int tp) {
   chain.start();
   const int rank = campaign.below(tp);
@@ -121,6 +122,7 @@ void kill_in_a_save(Campaign& campaign, Chain& chain, int tp) {
   const pid_t pid = chain.pid_of_rank(rank);
   wait_for_save(chain, delay_us);
   expect_operation(kill_rank(campaign, chain, rank, pid), "", rank, pid, " exited");
+  chain.expect_newest_checkpoint();
 }
 
 class KilledRanks : public ::testing::TestWithParam<KillCase> {};
@@ -130,7 +132,8 @@ TEST_P(KilledRanks, EndTheJobInTimeAndItResumesToTheSameLosses) {
   Campaign campaign("killed ranks", c.seed);
   Chain chain(c.tp, c.save_every, c.flags, c.config);
   const auto kill = c.aims_at_saves() ? kill_in_a_save : kill_in_steps;
-  for (int i = 0; i < samples(100, 2) && !HasFailure(); ++i) kill(campaign, chain, c.tp);
+  const int kills = samples(c.aims_at_saves() ? 250 : 100, 2);
+  for (int i = 0; i < kills && !HasFailure(); ++i) kill(campaign, chain, c.tp);
   campaign.compared(chain.expect_undisturbed_curve());
   if (c.aims_at_saves()) {  // half: a rank may finish its save between the check and the signal
     EXPECT_GE(2 * campaign.half_written(), campaign.faults()) << "too few kills hit a save";

@@ -3,6 +3,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "shardwise/checkpoint/checkpoint.h"
+#include "shardwise/checkpoint/directories.h"
 #include "tests/comm/process_resources.h"
 
 namespace shardwise::testing {
@@ -135,6 +137,23 @@ void Chain::run_to_step(int64_t last, const std::vector<std::string>& more) {
   arguments.insert(arguments.end(), more.begin(), more.end());
   Program program(arguments, {.environment = {mark_, "SHARDWISE_THREADS=1"}});
   EXPECT_EQ(program.wait(/*limit_s=*/600), 0) << program.errors();
+}
+
+void Chain::expect_newest_checkpoint() const {
+  const std::vector<std::string> resumed = resuming();
+  const auto losses = losses_of(log(starts_));
+  const int64_t last_logged =
+      losses.empty() ? 0 : losses.rbegin()->first;  // a step is logged before its save
+  if (resumed.empty()) {
+    EXPECT_LE(last_logged, 1) << "there is no checkpoint";
+    return;
+  }
+  const fs::path newest = checkpoint::resolve(resumed.back());
+  checkpoint::check(newest, /*needs_state=*/true);
+  const model::DecoderWeights weights(config::load_config(newest), comm::Group(), at::kFloat);
+  checkpoint::load_weights(newest, weights);
+  const int64_t step = std::stoll(newest.filename().string().substr(checkpoint::step_name(0).size() - 1));
+  EXPECT_GE(step, last_logged - 1) << newest;
 }
 
 size_t Chain::expect_undisturbed_curve() {

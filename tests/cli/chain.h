@@ -50,6 +50,10 @@ class Chain {
   /// Waits for the end of the job, right after the fault; fails the test if processes or files are left.
   Ending end(double limit_s);
 
+  /// Expects, after a fault in a run that saves after each step, that its newest checkpoint is complete,
+  /// loads and is not older than the last whose save had ended.
+  void expect_newest_checkpoint() const;
+
   /// Runs to the end and expects that every logged step since the first start has the bits of an undisturbed
   /// run's loss, and that the save directory has only checkpoints. Returns the number of compared steps.
   size_t expect_undisturbed_curve();
