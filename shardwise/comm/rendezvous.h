@@ -65,6 +65,8 @@ class ConnectDeadline {
                     std::chrono::milliseconds(0));
   }
   bool is_over() const { return left().count() == 0; }
+  /// Returns the rank that waits.
+  int rank() const { return rank_; }
   /// Throws base::CommError of "connect" with `peer` as the cause (-1: no single rank).
   [[noreturn]] void fail(int peer, const std::string& what) const;
   /// Throws the error of a rank that has not connected in time.

@@ -265,10 +265,10 @@ TEST(Rendezvous, LeavesNothingAfterManyGroups) {
 TEST(Rendezvous, ARankShortOfDescriptorsFailsAtOnce) {
   for (const int descriptors : {5, 6, 8}) {
     const auto printed = rendezvous_short_of_descriptors(/*ranks=*/3, /*rank=*/2, descriptors);
-    EXPECT_TRUE(says(printed[2], "no descriptors left for the memory of rank")) << printed[2];
+    EXPECT_TRUE(says(printed[2], "rank 2 has no descriptors left for the memory of rank")) << printed[2];
     EXPECT_TRUE(says(printed[2], "by `ulimit -n`")) << printed[2];
     for (const size_t peer : {0, 1}) {  // rank 0 may still be sending when rank 2 has disconnected
-      EXPECT_TRUE(says(printed[peer], "rank 2 aborted: connect #0: no descriptors left") ||
+      EXPECT_TRUE(says(printed[peer], "rank 2 aborted: connect #0: rank 2 has no descriptors left") ||
                   says(printed[peer], "rank 2 disconnected before all ranks had connected"))
           << printed[peer];
     }
@@ -279,9 +279,10 @@ TEST(Rendezvous, ARankShortOfDescriptorsFailsAtOnce) {
 }
 
 TEST(Rendezvous, RankZeroShortOfDescriptorsRejectsThePeers) {
-  const std::pair<int, const char*> cases[] = {{4, "cannot accept a socket; Too many open files"},
-                                               {5, "no descriptors left for the memory of rank"},
-                                               {6, "no descriptors left for the memory of rank"}};
+  const std::pair<int, const char*> cases[] = {
+      {4, "cannot accept a socket; Too many open files"},
+      {5, "rank 0 has no descriptors left for the memory of rank 1"},
+      {6, "rank 0 has no descriptors left for the memory of rank 1"}};
   for (const auto& [descriptors, reason] : cases) {
     const auto printed = rendezvous_short_of_descriptors(/*ranks=*/2, /*rank=*/0, descriptors);
     EXPECT_TRUE(says(printed[0], reason)) << printed[0];

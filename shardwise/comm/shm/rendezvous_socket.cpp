@@ -75,10 +75,9 @@ std::optional<Handshake> receive_from(const Fd& socket, int sender, const Connec
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     const int rank = received.handshake.info.peer.rank;
-    deadline.fail(
-        -1, fmt::format(
-                "no descriptors left for the memory of rank {}; got a limit of {} by `ulimit -n` [SW0331]",
-                rank, limit.rlim_cur));
+    deadline.fail(-1, fmt::format("rank {} has no descriptors left for the memory of rank {}; got a limit of "
+                                  "{} by `ulimit -n` [SW0331]",
+                                  deadline.rank(), rank, limit.rlim_cur));
   }
   if (received.kind != Kind::handshake) return std::nullopt;
   return std::move(received.handshake);
