@@ -7,6 +7,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   base/parameter.h
   base/recompute.h
   base/secret.h
+  base/setting.h
   base/split.h
 
   comm/counters.h

@@ -16,6 +16,7 @@ inline constexpr const char* kLatest = "latest";  // the link to the newest step
 inline constexpr const char* kConfigFile = "config.json";
 inline constexpr const char* kWeightsFile = "model.safetensors";
 inline constexpr const char* kStateFile = "optimizer.safetensors";
+inline constexpr const char* kTrainingFile = "training.json";  // the run's settings (train/)
 inline constexpr const char* kStep = "progress.step";
 inline constexpr const char* kSequences = "progress.sequences";
 inline constexpr const char* kSeed = "progress.seed";

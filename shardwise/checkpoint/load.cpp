@@ -16,8 +16,9 @@ namespace {
 /// embedding for a tied lm_head.
 bool is_redundant(const std::string& name, const config::Config& config) {
   const auto& suffixes = config::family_of(config.model_type).redundant_suffixes;
+  const std::string path = "." + name;  // a name without prefix may be all of a suffix
   const bool is_listed = std::any_of(suffixes.begin(), suffixes.end(),
-                                     [&](const std::string& suffix) { return name.ends_with(suffix); });
+                                     [&](const std::string& suffix) { return path.ends_with(suffix); });
   return is_listed || (config.tie_word_embeddings && name == "lm_head.weight");
 }
 

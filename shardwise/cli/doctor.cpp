@@ -140,7 +140,7 @@ int doctor_command(const Call& call) {
   base::Console& console = base::Console::standard_error();
   int checks_exit_code = 0;
   const int ended = run_on_ranks({context, o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
-    if (group.rank() == 0) config::warn_of_unknown_tokens(model.config(), "doctor");
+    if (group.rank() == 0) model.warn("doctor");
     const doctor::RunOptions options{tokens, o.seed, directory.path(group), [&](const std::string& part) {
                                        console.set_progress_line("doctor: " + part);
                                      }};

@@ -13,6 +13,7 @@
 #include "shardwise/infer/evaluate.h"
 #include "shardwise/infer/token_ids.h"
 #include "shardwise/text/corpus.h"
+#include "shardwise/text/invalid_utf8.h"
 
 namespace shardwise::cli {
 namespace {
@@ -37,17 +38,25 @@ void add_flags(Flags& flags, EvaluateOptions& o) {
   flags.on_off("--json", o.json, "print one JSON object instead of text");
 }
 
-/// Returns the ids of each file. Skips files of fewer than two tokens, which have nothing to predict.
-std::vector<std::vector<int64_t>> read_sequences(const std::vector<std::string>& paths,
-                                                 const text::Tokenizer& tokenizer) {
-  const text::Corpus corpus(paths);
+/// The ids of each file.
+struct EncodedText {
   std::vector<std::vector<int64_t>> sequences;
+  text::InvalidUtf8 invalid_utf8;
+};
+
+/// Skips files of fewer than two tokens, which have nothing to predict.
+EncodedText encoded_text(const std::vector<std::string>& paths, const text::Tokenizer& tokenizer) {
+  const text::Corpus corpus(paths);
+  EncodedText encoded;
   for (int64_t file = 0; file < corpus.file_count(); ++file) {
-    std::vector<int64_t> ids = tokenizer.encode(corpus.read_file(file));
-    if (ids.size() >= 2) sequences.push_back(std::move(ids));
+    const std::string text = corpus.read_file(file);
+    encoded.invalid_utf8.add(tokenizer, text, corpus.file_path(file));
+    std::vector<int64_t> ids = tokenizer.encode(text);
+    if (ids.size() >= 2) encoded.sequences.push_back(std::move(ids));
   }
-  TORCH_CHECK_VALUE(!sequences.empty(), "eval: --text must have at least two tokens; got fewer [SW0044]");
-  return sequences;
+  TORCH_CHECK_VALUE(!encoded.sequences.empty(),
+                    "eval: --text must have at least two tokens; got fewer [SW0044]");
+  return encoded;
 }
 
 struct EvaluateResult {
@@ -132,11 +141,15 @@ int evaluate_command(const Call& call) {
   const ModelSource model("eval", o.model);
   const infer::EvaluationWindows windows = windows_of(o, model.config());
   const auto tokenizer = model.tokenizer();
-  const auto sequences = read_sequences(o.text, *tokenizer);
+  const EncodedText encoded = encoded_text(o.text, *tokenizer);
+  const auto& sequences = encoded.sequences;
   for (const auto& sequence : sequences) infer::check_token_ids(sequence, model.config(), "eval: the text's");
   return run_on_ranks(
       {launch_context_for(o.model.tp), o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
-        if (group.rank() == 0) config::warn_of_unknown_tokens(model.config(), "eval");
+        if (group.rank() == 0) {
+          model.warn("eval");
+          encoded.invalid_utf8.warn("eval");
+        }
         model::DecoderWeights weights(model.config(), group, model.dtype());
         const checkpoint::LoadCost loaded = model.load(weights, o.seed);
         checkpoint::log_load("eval", model.directory(), loaded, group);

@@ -97,6 +97,10 @@ void Flags::argument(const std::string& name, std::optional<std::string>& target
   has_arguments_ = true;
 }
 
+void Flags::text(const std::string& names, std::optional<std::string>& target, const std::string& help) {
+  add_value(names, help, [&target](const std::string&, const std::string& text) { target = text; });
+}
+
 void Flags::values(const std::string& names, std::vector<std::string>& target, const std::string& help) {
   const FlagNames parts(names);
   added(app_->add_option(parts.names, target, help))->type_name(parts.value);

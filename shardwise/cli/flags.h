@@ -10,7 +10,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "shardwise/base/setting.h"
 
 namespace CLI {
 class App;
@@ -27,6 +30,12 @@ void read_value(const std::string& flag, const std::string& text, std::string& v
 template <class T>
 void read_value(const std::string& flag, const std::string& text, std::optional<T>& value) {
   read_value(flag, text, value.emplace());
+}
+template <class T>
+void read_value(const std::string& flag, const std::string& text, base::Setting<T>& value) {
+  T given{};
+  read_value(flag, text, given);
+  value = std::move(given);
 }
 
 /// Checks a flag that has a fixed set of values. Errors: c10::ValueError unless `value` is one of `choices`.
@@ -56,6 +65,8 @@ class Flags {
       read_value(flag, text, target);
     });
   }
+  /// Adds a flag whose value may be any text, also an empty one.
+  void text(const std::string& names, std::optional<std::string>& target, const std::string& help);
   /// Adds a flag with one or more values: "--text PATH".
   void values(const std::string& names, std::vector<std::string>& target, const std::string& help);
   /// Adds a switch: the flag sets it; with "--x,!--no-x" the second name clears it.

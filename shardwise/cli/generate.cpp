@@ -10,8 +10,10 @@
 #include "shardwise/cli/load_json.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
+#include "shardwise/cli/shared_input.h"
 #include "shardwise/cli/streaming_detokenizer.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/text/invalid_utf8.h"
 
 namespace shardwise::cli {
 namespace {
@@ -30,6 +32,8 @@ struct GenerateJob {
   std::vector<std::string> stops;
 
   infer::Batching batching() const { return {options.batch_size, options.chunk}; }
+  /// Returns whether the result is one sequence and not a list. A batch is one, however short.
+  bool is_single() const { return requests.size() == 1 && !options.batch_file; }
   /// Returns the planned peak memory of each rank. Collective. `weights` need not be loaded.
   PlannedMemories planned(const model::DecoderWeights& weights) const {
     const comm::Group& group = weights.group();
@@ -52,12 +56,13 @@ std::unique_ptr<text::Tokenizer> tokenizer_of(const GenerateOptions& o, const Mo
   return needs_one ? model.tokenizer() : nullptr;
 }
 
-GenerateJob make_job(const GenerateOptions& o) {
+GenerateJob make_job(GenerateOptions o, const launch::LaunchContext& context) {
   check(o);
   const ModelSource model("generate", o.model);
   infer::GenerationConfig defaults = infer::read_generation_config(model.directory());
   std::vector<std::string> stops = o.stop.empty() ? defaults.stop_strings : o.stop;
   auto tokenizer = tokenizer_of(o, model, stops);
+  if (const auto flag = o.input_flag()) o.input = shared_input("generate: " + *flag, context, o.model.tp);
   std::vector<Prompt> prompts = read_prompts(o, tokenizer.get(), model.tokenizer_directory());
   std::vector<infer::Request> requests = make_requests(prompts, o, defaults, model.config());
   std::vector<int64_t> end_ids =
@@ -143,9 +148,7 @@ void log_speed(const infer::Timings& t) {
 class RankGeneration {
  public:
   RankGeneration(const GenerateJob& job, const comm::Group& group)
-      : job_(job),
-        prints_(group.rank() == 0),
-        streams_(prints_ && !job.options.json && job.requests.size() == 1) {
+      : job_(job), prints_(group.rank() == 0), streams_(prints_ && !job.options.json && job.is_single()) {
     if (!job.tokenizer || (!prints_ && job.stops.empty())) return;
     for (size_t i = 0; i < job.requests.size(); ++i) texts_.emplace_back(*job.tokenizer, job.stops);
   }
@@ -181,7 +184,7 @@ class RankGeneration {
       return;
     }
     Json document = to_json(job_, figures);
-    if (results.size() == 1) {
+    if (job_.is_single()) {
       document.update(results[0]);
     } else {
       document["results"] = results;
@@ -208,9 +211,17 @@ class RankGeneration {
   std::vector<StreamingDetokenizer> texts_;
 };
 
+void warn_of_invalid_utf8(const GenerateJob& job) {
+  text::InvalidUtf8 invalid;
+  for (const Prompt& prompt : job.prompts)
+    if (prompt.text) invalid.add(*job.tokenizer, *prompt.text, "the prompt");
+  invalid.warn("generate");
+}
+
 void generate_rank(const GenerateJob& job, const comm::Group& group) {
   if (group.rank() == 0) {
-    config::warn_of_unknown_tokens(job.model.config(), "generate");
+    job.model.warn("generate");
+    warn_of_invalid_utf8(job);
     infer::warn_of_unsupported_fields(job.defaults, "generate");
   }
   model::DecoderWeights weights(job.model.config(), group, job.model.dtype());
@@ -233,14 +244,15 @@ int generate_command(const Call& call) {
   GenerateOptions options;
   RankOptions ranks;
   Flags flags("generate",
-              "Generates text from prompts. A single sequence is streamed; several are printed as one line "
-              "of JSON each.");
+              "Generates text from prompts. A single sequence is streamed; several, and those of a "
+              "--batch-file, are printed as one line of JSON each.");
   add_flags(flags, options);
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("generate", ranks);
-  const GenerateJob job = make_job(options);
-  return run_on_ranks({launch_context_for(options.model.tp), options.model.tp, ranks, call.argv},
+  const launch::LaunchContext context = launch_context_for(options.model.tp);
+  const GenerateJob job = make_job(options, context);
+  return run_on_ranks({context, options.model.tp, ranks, call.argv},
                       [&](const comm::Group& group) { generate_rank(job, group); });
 }
 

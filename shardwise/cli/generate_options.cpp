@@ -10,11 +10,13 @@ void add_flags(Flags& flags, GenerateOptions& o) {
   flags.group("Model");
   add_model_flags(flags, o.model);
   flags.group("Prompt");
-  flags.value("--prompt TEXT", o.prompt, "prompt text");
-  flags.value("--prompt-file FILE", o.prompt_file, "file with the prompt text");
+  flags.text("--prompt TEXT", o.prompt, "prompt text; an empty one is the tokenizer's BOS token");
+  flags.value("--prompt-file FILE", o.prompt_file, "file with the prompt text; -: standard input");
   flags.value("--prompt-ids IDS", o.prompt_ids, "prompt as token ids: 1,2,3");
-  flags.value("--batch-file FILE", o.batch_file,
-              "JSON lines, each with prompt, prompt_ids or messages, and optionally max_new_tokens");
+  flags.value(
+      "--batch-file FILE", o.batch_file,
+      "JSON lines, each with prompt, prompt_ids or messages, and optionally max_new_tokens; printed as "
+      "one line of JSON each; -: standard input");
   flags.on_off("--chat", o.chat, "apply the model's chat template to the prompt as a user message");
   flags.group("Sampling (defaults are those of generation_config.json, if it has them)");
   flags.value("--max-new-tokens N", o.max_new_tokens, "maximum tokens to generate [100, or what fits]");
@@ -33,6 +35,11 @@ void add_flags(Flags& flags, GenerateOptions& o) {
   flags.value("--chunk N", o.chunk, "prompt tokens per forward pass [512]");
   flags.on_off("--logprobs", o.logprobs, "with --json: print the log probability of each generated token");
   flags.on_off("--json", o.json, "print one JSON document instead of streaming the text");
+}
+
+std::optional<std::string> GenerateOptions::input_flag() const {
+  if (prompt_file == "-") return "--prompt-file";
+  return batch_file == "-" ? std::optional("--batch-file") : std::nullopt;
 }
 
 void check(const GenerateOptions& o) {

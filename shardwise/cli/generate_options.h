@@ -13,7 +13,11 @@ struct GenerateOptions {
   ModelOptions model;
 
   std::optional<std::string> prompt, prompt_file, prompt_ids, batch_file;
+  std::optional<std::string> input;  // standard input, if a file is "-"; read after the flags
   bool chat = false;
+
+  /// Returns the flag that names standard input, if one does.
+  std::optional<std::string> input_flag() const;
 
   // Defaults come from generation_config.json.
   std::optional<int64_t> max_new_tokens, top_k;

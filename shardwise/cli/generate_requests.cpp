@@ -21,7 +21,11 @@ class PromptReader {
   PromptReader(const text::Tokenizer* tokenizer, const std::string& directory)
       : tokenizer_(tokenizer), directory_(directory) {}
 
-  Prompt of_text(const std::string& text) const { return {encoded(text, text::SpecialTokens::with), text}; }
+  Prompt of_text(const std::string& text, const std::string& where) const {
+    Prompt prompt{encoded(text, text::SpecialTokens::with), text};
+    if (prompt.ids.empty()) prompt.ids = {bos(where)};
+    return prompt;
+  }
 
   Prompt of_chat(const OrderedJson& messages) const {
     if (!chat_template_) chat_template_ = text::ChatTemplate::load(directory_);
@@ -42,7 +46,7 @@ class PromptReader {
     const base::Fields fields(object, where + ": ");
     check_keys(object, where);
     Prompt prompt = object.contains("messages") ? of_chat(parse_ordered(line, where)["messages"])
-                                                : of_fields(object, fields);
+                                                : of_fields(object, fields, where);
     prompt.where = where;
     if (fields.find("max_new_tokens")) {
       prompt.max_new_tokens = fields.integer("max_new_tokens");
@@ -67,7 +71,7 @@ class PromptReader {
                       prompts, " [SW0071]");
   }
 
-  Prompt of_fields(const nlohmann::json& object, const base::Fields& fields) const {
+  Prompt of_fields(const nlohmann::json& object, const base::Fields& fields, const std::string& where) const {
     if (object.contains("prompt_ids")) {
       Prompt prompt;
       fields.or_integers("prompt_ids", prompt.ids);
@@ -76,7 +80,15 @@ class PromptReader {
     const nlohmann::json& text = object["prompt"];
     TORCH_CHECK_VALUE(text.is_string(), fields.label("prompt"), " must be a string; got ", base::shown(text),
                       " [SW0072]");
-    return of_text(text.get<std::string>());
+    return of_text(text.get<std::string>(), where);
+  }
+
+  int64_t bos(const std::string& where) const {
+    const std::optional<int64_t> id = tokenizer_->special_ids().bos;
+    TORCH_CHECK_VALUE(id, where,
+                      ": an empty prompt needs a tokenizer with a BOS token; got none in its files; give a "
+                      "text or token ids [SW0589]");
+    return *id;
   }
 
   std::vector<int64_t> encoded(const std::string& text, text::SpecialTokens specials) const {
@@ -90,9 +102,14 @@ class PromptReader {
   mutable std::optional<text::ChatTemplate> chat_template_;  // loaded by the first chat
 };
 
-std::vector<Prompt> read_batch(const std::string& path, const PromptReader& reader) {
+std::string text_of(const std::string& path, const GenerateOptions& o) {
+  return path == "-" ? o.input.value() : base::read_text(path);
+}
+
+std::vector<Prompt> read_batch(const GenerateOptions& o, const PromptReader& reader) {
+  const std::string path = *o.batch_file == "-" ? "standard input" : *o.batch_file;
   std::vector<Prompt> prompts;
-  std::istringstream in(base::read_text(path));
+  std::istringstream in(text_of(*o.batch_file, o));
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     const std::string where = path + ": line " + std::to_string(++number);
@@ -138,9 +155,9 @@ std::vector<Prompt> read_prompts(const GenerateOptions& o, const text::Tokenizer
                                  const std::string& directory) {
   const PromptReader reader(tokenizer, directory);
   if (o.prompt_ids) return {PromptReader::of_ids(*o.prompt_ids)};
-  if (o.batch_file) return read_batch(*o.batch_file, reader);
-  const std::string text = o.prompt ? *o.prompt : base::read_text(*o.prompt_file);
-  if (!o.chat) return {reader.of_text(text)};
+  if (o.batch_file) return read_batch(o, reader);
+  const std::string text = o.prompt ? *o.prompt : text_of(*o.prompt_file, o);
+  if (!o.chat) return {reader.of_text(text, "generate")};
   return {reader.of_chat(OrderedJson::array({{{"role", "user"}, {"content", text}}}))};
 }
 

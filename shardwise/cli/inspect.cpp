@@ -6,6 +6,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/checkpoint/inspect.h"
+#include "shardwise/checkpoint/tied_head.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/output.h"
@@ -111,6 +112,7 @@ int inspect_command(const Call& call) {
   config::warn_of_unknown_tokens(config, "inspect");
   config::check_ranks("inspect", config, options.tp);
   const Inspection found = checkpoint::inspect(directory, static_cast<int>(options.tp));
+  checkpoint::warn_of_unused_head(directory, "inspect");
   print(options.json ? to_json(found) : to_text(found));
   return 0;
 }

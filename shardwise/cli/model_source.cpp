@@ -3,6 +3,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/memory_counter.h"
+#include "shardwise/checkpoint/tied_head.h"
 #include "shardwise/cli/quantization_flags.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/config/layout.h"
@@ -60,6 +61,11 @@ at::ScalarType ModelSource::dtype() const {
   // fp16 is for storage only: fp16 GEMMs are slow on CPUs and overflow early.
   const bool is_bf16 = options_.dtype == "bf16" || (options_.dtype == "auto" && config_.dtype == "bfloat16");
   return is_bf16 ? at::kBFloat16 : at::kFloat;
+}
+
+void ModelSource::warn(const std::string& command) const {
+  config::warn_of_unknown_tokens(config_, command);
+  if (!is_dummy()) checkpoint::warn_of_unused_head(directory_, command);
 }
 
 bool ModelSource::has_tokenizer() const {

@@ -39,6 +39,10 @@ class ModelSource {
   /// Returns "fp32" or "bf16".
   std::string dtype_name() const { return dtype() == at::kFloat ? "fp32" : "bf16"; }
 
+  /// Logs one line for each oddity in the model's files: tokens that it does not have, a head that is not
+  /// used.
+  void warn(const std::string& command) const;
+
   /// Returns whether --tokenizer is given or the directory has a tokenizer.
   bool has_tokenizer() const;
   /// Loads the tokenizer of --tokenizer or of the directory, else bytes. Errors: as load_tokenizer.

@@ -36,6 +36,17 @@ comm::Group join(const RankJob& job) {
   TORCH_CHECK(false, base::with_code_last(c10::str("rank ", rank, ": ", text, " [SW0323]")));
 }
 
+/// Joins the group. Errors: as join()'s; those of the system, such as of `ulimit -n`, name the rank.
+comm::Group join_or_name_rank(const RankJob& job) {
+  try {
+    return join(job);
+  } catch (const c10::ValueError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw_naming_rank(error, job.context.rank);
+  }
+}
+
 /// Prints the error on rank 0 while all ranks wait: a launcher ends the other ranks as soon as one has
 /// exited.
 void print_collective_error(const base::CollectiveError& error, const comm::Group& group) {
@@ -83,7 +94,7 @@ int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&
     check_signals();  // signals recorded so far; from here on the launcher handles signals
     return launch::launch_ranks(static_cast<int>(job.tp), job.argv);
   }
-  const comm::Group group = join(job);
+  const comm::Group group = join_or_name_rank(job);
   try {
     body(group);
   } catch (const base::CollectiveError& error) {

@@ -81,7 +81,7 @@ std::string describe(const train::Job& job) {
       "tokens",
       static_cast<double>(config::parameter_count(job.config())) / 1e6, job.config().dtype,
       job.text().description(), o.tp, o.tp > 1 && o.sequence_parallel ? " with sequence parallelism" : "",
-      job.first_step() + 1, o.last_step(), o.batch_size * o.grad_accum, o.seq_len);
+      job.first_step() + 1, o.last_step(), o.batch_size * o.grad_accum, int64_t(o.seq_len));
 }
 
 bool ranks_share_memory(const comm::Group& group) {

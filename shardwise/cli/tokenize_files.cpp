@@ -12,6 +12,7 @@
 #include "shardwise/cli/signals.h"
 #include "shardwise/cli/tokenize.h"
 #include "shardwise/text/corpus.h"
+#include "shardwise/text/invalid_utf8.h"
 #include "shardwise/text/token_file.h"
 
 namespace shardwise::cli {
@@ -50,17 +51,21 @@ TokenizeSummary write_tokens(const text::Tokenizer& tokenizer, const text::Corpu
   const RemovedOnSignal removed(temporary);
   text::TokenFileWriter writer(*o.out, tokenizer.vocab_size(), temporary);
   ProgressLine line;
+  text::InvalidUtf8 invalid;
   std::vector<int64_t> ids;
   for (int64_t file = 0, done = 0; file < corpus.file_count(); ++file) {
     announce(corpus, file, done, line);
     ids.clear();
-    tokenizer.encode(corpus.read_file(file), o.specials(), ids);
+    const std::string text = corpus.read_file(file);
+    invalid.add(tokenizer, text, corpus.file_path(file));
+    tokenizer.encode(text, o.specials(), ids);
     if (end) ids.push_back(*end);
     writer.append(ids);
     done += corpus.file_size(file);
     line.show_bytes("tokenize", done, corpus.size());
   }
   writer.finish();
+  invalid.warn("tokenize");
   return {corpus.file_count(), corpus.size(), writer.count(), writer.bytes_per_id(), clock.seconds()};
 }
 

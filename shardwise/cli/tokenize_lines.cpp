@@ -10,6 +10,7 @@
 #include "shardwise/cli/input.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/tokenize.h"
+#include "shardwise/text/invalid_utf8.h"
 #include "shardwise/text/utf8.h"
 
 namespace shardwise::cli {
@@ -56,16 +57,19 @@ std::string convert(const text::Tokenizer& tokenizer, const std::string& line, c
 }  // namespace
 
 void tokenize_lines(const text::Tokenizer& tokenizer, const TokenizeOptions& options) {
+  text::InvalidUtf8 invalid;
   int64_t number = 0;
   while (const auto line = read_line()) {
     ++number;
     try {
+      if (options.mode == TokenizeMode::lines) invalid.add(tokenizer, *line, c10::str("line ", number));
       print(convert(tokenizer, *line, options) + "\n");
     } catch (const c10::ValueError& error) {
       TORCH_CHECK_VALUE(false, base::with_code_last(c10::str("line ", number, ": ",
                                                              error.what_without_backtrace(), " [SW0101]")));
     }
   }
+  invalid.warn("tokenize");
 }
 
 }  // namespace shardwise::cli

@@ -9,6 +9,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
+#include "shardwise/checkpoint/tied_head.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/model_source.h"
@@ -115,10 +116,12 @@ void add_result_flags(Flags& flags, TrainOptions& o, bool& json) {
   flags.value("--save DIR", o.save, "directory for checkpoints, as DIR/step-N, and DIR/latest");
   flags.value("--save-every N", o.save_every, "steps between checkpoints [0: after the last step only]");
   flags.value("--keep N", o.keep, "number of newest checkpoints to keep; 0: all [3]");
-  flags.value("--resume DIR", o.resume,
-              "resume from DIR/latest or DIR/step-N, at any --tp, with its --seed and --seq-len; losses are "
-              "those of an "
-              "uninterrupted run if text, --batch-size, --grad-accum and dropout are the same");
+  flags.value(
+      "--resume DIR", o.resume,
+      "resume from DIR/latest or DIR/step-N, at any --tp, with the flags of the saved run under Model, "
+      "Steps and AdamW and its --val-fraction; a seed, --seq-len, weight decay, beta, eps or clipping "
+      "that differs is refused, another difference is logged; losses are those of an uninterrupted "
+      "run if the text is the same and nothing differs");
   flags.value("--log FILE", o.log,
               "write one JSON line per step, after one with the planned memory; append when resuming");
   flags.value("--report FILE", o.report,
@@ -202,12 +205,28 @@ std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const trai
   return {std::move(report), display.records()};
 }
 
+void log_resumption(const train::Job& job) {
+  const train::ResumedOptions& resumption = job.resumption();
+  if (resumption.lacks_settings) {
+    base::log_warning(fmt::format(
+        "train: {} should have a training.json; an older version saved it, so its --seed and --seq-len are "
+        "taken over, and all else is as the flags of this command say [SW0586]",
+        job.resumed()->string()));
+  }
+  if (!resumption.changes.empty())
+    base::log_info("train: changes settings of the resumed run: " + resumption.changes);
+}
+
 void train_rank(const train::Job& job, const comm::Group& group, bool json) {
   if (group.rank() > 0) {
     train::run(job, group, [](const train::StepRecord&) {});
     return;
   }
   config::warn_of_unknown_tokens(job.config(), "train");
+  if (const auto& directory = job.resumed() ? job.resumed() : job.initial())
+    checkpoint::warn_of_unused_head(*directory, "train");
+  job.text().invalid_utf8().warn("train");
+  log_resumption(job);
   base::log_info(describe(job));
   const auto [report, steps] = train_and_show(job, group);
   base::log_info(to_text(report));

@@ -97,6 +97,7 @@ Family llama_like(const std::string& model_type, const std::string& architecture
           .modules = {{attention + "qkv_proj",
                        {attention + "q_proj", attention + "k_proj", attention + "v_proj"}},
                       {mlp + "gate_up_proj", {mlp + "gate_proj", mlp + "up_proj"}}},
+          .optional_prefix = "model.",
           .redundant_suffixes = {".rotary_emb.inv_freq"},
           .presets = std::move(presets)};
 }

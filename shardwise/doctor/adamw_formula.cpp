@@ -68,15 +68,15 @@ std::string AdamWFormula::weight_error(const ParameterState& optimizer_state, St
 /// step's rounding is checked by itself.
 Tensor AdamWFormula::expected(const parallel::Parameter& parameter, State& state) const {
   const auto& [weight, mean, square] = state;
-  const double beta1 = options_.beta1, beta2 = options_.beta2, rate = learning_rate();
+  const double beta1 = options_.beta1, beta2 = options_.beta2, eps = options_.eps, rate = learning_rate();
   const Tensor gradient = parameter.main_grad.to(at::kDouble);
   state.mean = mean * beta1 + gradient * (1 - beta1);
   state.square = square * beta2 + gradient.square() * (1 - beta2);
   const auto steps = static_cast<double>(step_);
   const Tensor unbiased_mean = mean / (1 - std::pow(beta1, steps)),
                unbiased_square = square / (1 - std::pow(beta2, steps));
-  const double decay = parameter.global_shape.size() >= 2 ? options_.weight_decay : 0;
-  return weight - weight * (rate * decay) - unbiased_mean / (unbiased_square.sqrt() + options_.eps) * rate;
+  const double decay = parameter.global_shape.size() >= 2 ? double{options_.weight_decay} : 0;
+  return weight - weight * (rate * decay) - unbiased_mean / (unbiased_square.sqrt() + eps) * rate;
 }
 
 double AdamWFormula::learning_rate() const {

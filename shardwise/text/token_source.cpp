@@ -21,7 +21,9 @@ EncodedTokens::EncodedTokens(const Corpus& corpus, const Tokenizer& tokenizer)
   std::vector<int64_t> ids;
   for (int64_t file = 0; file < corpus.file_count(); ++file) {
     ids.clear();
-    tokenizer.encode(corpus.read_file(file), SpecialTokens::with, ids);
+    const std::string text = corpus.read_file(file);
+    invalid_utf8_.add(tokenizer, text, corpus.file_path(file));
+    tokenizer.encode(text, SpecialTokens::with, ids);
     ids_.insert(ids_.end(), ids.begin(), ids.end());
   }
   // The ids distinguish tokenizers on the same files.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shardwise/text/corpus.h"
+#include "shardwise/text/invalid_utf8.h"
 #include "shardwise/text/tokenizer.h"
 
 namespace shardwise::text {
@@ -47,8 +48,11 @@ class EncodedTokens : public TokenSource {
   int64_t vocab_size() const override { return vocab_size_; }
   uint64_t fingerprint() const override { return fingerprint_; }
   void read(int64_t begin, std::span<int64_t> ids) const override;
+  /// Returns what the tokenizer replaced in the corpus.
+  const InvalidUtf8& invalid_utf8() const { return invalid_utf8_; }
 
  private:
+  InvalidUtf8 invalid_utf8_;
   std::vector<uint32_t> ids_;
   int64_t vocab_size_;
   uint64_t fingerprint_;

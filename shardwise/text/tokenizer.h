@@ -48,6 +48,8 @@ class Tokenizer {
   virtual SpecialIds special_ids() const = 0;
   /// Returns the id of a token, written as in the vocabulary.
   virtual std::optional<int64_t> id_of(const std::string& token) const = 0;
+  /// Returns whether encode replaces invalid UTF-8: all tokenizers but `bytes` do.
+  virtual bool replaces_invalid_utf8() const { return true; }
   /// Appends the ids of `text`. Replaces invalid UTF-8 as Python's decode("utf-8", "replace") does.
   /// Throws c10::ValueError if the text has more than kMaxTextBytes.
   void encode(std::string_view text, SpecialTokens specials, std::vector<int64_t>& ids) const;
@@ -78,6 +80,8 @@ class BytesTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return kVocabSize; }
   /// Returns no ids.
   SpecialIds special_ids() const override { return {}; }
+  /// Returns false: every byte is a token.
+  bool replaces_invalid_utf8() const override { return false; }
   std::optional<int64_t> id_of(const std::string& token) const override;
   std::unique_ptr<StreamDecoder> stream(SpecialTokens specials) const override;
   /// Returns the bytes unchanged, valid UTF-8 or not.

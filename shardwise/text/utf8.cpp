@@ -100,6 +100,19 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+InvalidBytes invalid_bytes(std::string_view text) {
+  InvalidBytes invalid{0, 0};
+  for (size_t at = 0; (at = skip_ascii(text, at)) < text.size();) {
+    const Utf8Unit unit = utf8_unit(text, at);
+    if (!unit.is_character) {
+      if (invalid.count == 0) invalid.first = static_cast<int64_t>(at);
+      invalid.count += unit.length;
+    }
+    at += unit.length;
+  }
+  return invalid;
+}
+
 std::string replace_invalid(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -25,6 +25,11 @@ size_t character_before(std::string_view text, size_t end);
 bool is_white_space(char32_t c);
 
 bool is_utf8(std::string_view text);
+/// The number of bytes that are not part of a valid character, and the offset of the first of them.
+struct InvalidBytes {
+  int64_t count, first;
+};
+InvalidBytes invalid_bytes(std::string_view text);
 /// Replaces invalid bytes as Python's text.decode("utf-8", "replace") does.
 std::string replace_invalid(std::string_view text);
 

@@ -18,14 +18,20 @@ using std::filesystem::path;
 
 namespace {
 
-TrainOptions validated(const TrainOptions& options) {
-  validate(options);
-  return options;
-}
-
 std::optional<path> resolved(const std::optional<std::string>& directory) {
   if (!directory) return std::nullopt;
   return checkpoint::resolve(*directory);
+}
+
+/// Returns the checkpoint of --resume; none next to --init, which validate() refuses.
+std::optional<path> resumed_by(const TrainOptions& options) {
+  return options.init ? std::nullopt : resolved(options.resume);
+}
+
+ResumedOptions validated(const TrainOptions& given, const std::optional<path>& resumed) {
+  ResumedOptions result = resumed ? resumed_options(given, *resumed) : ResumedOptions{given};
+  validate(result.options);
+  return result;
 }
 
 std::string dtype_name(const std::string& flag) {
@@ -87,28 +93,16 @@ void check_length(const TrainOptions& options, const Config& config) {
                     config.max_position_embeddings, "; got ", options.seq_len, " [SW0203]");
 }
 
-/// Seed and sequence length determine the training windows, so they must be those of the resumed run.
-void check_same_windows(const TrainOptions& options, const io::SafetensorsFile& state) {
-  const auto seed = static_cast<uint64_t>(checkpoint::read_progress(state, checkpoint::kSeed));
-  TORCH_CHECK_VALUE(options.seed == seed, "train: --seed must be the resumed checkpoint's, ", seed, "; got ",
-                    options.seed, "; to load only the weights, use --init [SW0228]");
-  const int64_t seq_len = checkpoint::read_progress(state, checkpoint::kSeqLen);
-  TORCH_CHECK_VALUE(options.seq_len == seq_len, "train: --seq-len must be the resumed checkpoint's, ",
-                    seq_len, "; got ", options.seq_len, "; to load only the weights, use --init [SW0229]");
-}
-
 /// Checks the resumed checkpoint and returns its step. It needs optimizer state for all trained parameters.
-int64_t checked_progress(const TrainOptions& options, const path& resumed, const Frozen& frozen) {
+int64_t checked_progress(const path& resumed, const Frozen& frozen) {
   checkpoint::check(resumed, /*needs_state=*/true, frozen.tensors);
-  const io::SafetensorsFile state = checkpoint::open_state(resumed);
-  check_same_windows(options, state);
-  return checkpoint::read_progress(state, checkpoint::kStep);
+  return checkpoint::read_progress(checkpoint::open_state(resumed), checkpoint::kStep);
 }
 
 /// Checks the starting checkpoint and returns the number of steps done before this run.
-int64_t first_step_of(const TrainOptions& options, const std::optional<path>& resumed,
-                      const std::optional<path>& initial, const Frozen& frozen) {
-  if (resumed) return checked_progress(options, *resumed, frozen);
+int64_t first_step_of(const std::optional<path>& resumed, const std::optional<path>& initial,
+                      const Frozen& frozen) {
+  if (resumed) return checked_progress(*resumed, frozen);
   if (initial) checkpoint::check(*initial, /*needs_state=*/false);
   return 0;
 }
@@ -125,7 +119,7 @@ int64_t checked_start(const TrainOptions& options, const Config& config, const s
                       const std::optional<path>& initial, const Frozen& frozen) {
   config::check_ranks("train", config, options.tp);
   check_length(options, config);
-  const int64_t first_step = first_step_of(options, resumed, initial, frozen);
+  const int64_t first_step = first_step_of(resumed, initial, frozen);
   check_horizon(options, first_step);
   return first_step;
 }
@@ -216,9 +210,10 @@ text::WindowOptions window_options(const TrainOptions& options) {
           .windows_per_batch = options.batch_size};
 }
 
-std::map<std::string, std::string> auxiliary_files_of(const Text& text,
+std::map<std::string, std::string> auxiliary_files_of(const TrainOptions& options, const Text& text,
                                                       const std::optional<path>& directory) {
   std::map<std::string, std::string> files = text.tokenizer_files();
+  files[checkpoint::kTrainingFile] = settings_json(options);
   if (directory && base::exists(*directory / checkpoint::kGenerationConfig))
     files[checkpoint::kGenerationConfig] =
         checkpoint::read_auxiliary_file(*directory, checkpoint::kGenerationConfig);
@@ -227,22 +222,22 @@ std::map<std::string, std::string> auxiliary_files_of(const Text& text,
 
 }  // namespace
 
-Job::Job(const TrainOptions& options)
-    : options_(validated(options)),
-      resumed_(resolved(options.resume)),
-      initial_(resolved(options.init)),
-      config_(choose_config(options, resumed_, initial_)),
-      frozen_(frozen_by(options_.freeze, config_)),
-      first_step_(checked_start(options_, config_, resumed_, initial_, frozen_)),
-      text_(options, resumed_ ? resumed_ : initial_),
-      windows_(text_.tokens(), window_options(options)),
-      auxiliary_files_(auxiliary_files_of(text_, resumed_ ? resumed_ : initial_)),
+Job::Job(const TrainOptions& given)
+    : resumed_(resumed_by(given)),
+      initial_(given.resume ? std::nullopt : resolved(given.init)),
+      resumption_(validated(given, resumed_)),
+      config_(choose_config(options(), resumed_, initial_)),
+      frozen_(frozen_by(options().freeze, config_)),
+      first_step_(checked_start(options(), config_, resumed_, initial_, frozen_)),
+      text_(options(), resumed_ ? resumed_ : initial_),
+      windows_(text_.tokens(), window_options(options())),
+      auxiliary_files_(auxiliary_files_of(options(), text_, resumed_ ? resumed_ : initial_)),
       fingerprint_(fingerprint_now()) {
   check_vocabulary(config_, text_.tokens());
   if (resumed_) check_same_tokenizer(text_, *resumed_);
-  check_files(options_, text_);
-  if (options_.save)
-    check_save_directory(*options_.save, resumed_, first_step_);  // last, since it creates the directory
+  check_files(options(), text_);
+  if (options().save)
+    check_save_directory(*options().save, resumed_, first_step_);  // last, since it creates the directory
 }
 
 uint64_t Job::fingerprint_now() const {

@@ -7,7 +7,7 @@
 #include "shardwise/config/config.h"
 #include "shardwise/text/windows.h"
 #include "shardwise/train/freeze.h"
-#include "shardwise/train/options.h"
+#include "shardwise/train/resumed_options.h"
 #include "shardwise/train/text.h"
 
 namespace shardwise::train {
@@ -20,7 +20,10 @@ class Job {
   explicit Job(const TrainOptions& options);
   Job(const Job&) = delete;
 
-  const TrainOptions& options() const { return options_; }
+  /// The given options. With --resume, the checkpoint's settings replace those that are not given.
+  const TrainOptions& options() const { return resumption_.options; }
+  /// How the options differ from those of the resumed run, for the log.
+  const ResumedOptions& resumption() const { return resumption_; }
   /// The model config; its dtype is the run's dtype.
   const config::Config& config() const { return config_; }
   const Text& text() const { return text_; }
@@ -28,8 +31,8 @@ class Job {
   /// The step-N directory of --resume and the model directory of --init; at most one is set.
   const std::optional<std::filesystem::path>& resumed() const { return resumed_; }
   const std::optional<std::filesystem::path>& initial() const { return initial_; }
-  /// The auxiliary files that are copied into every checkpoint, by name: the tokenizer's files, and the
-  /// generation_config.json of the checkpoint that the run starts from.
+  /// The auxiliary files that are written into every checkpoint, by name: the tokenizer's files, the
+  /// generation_config.json of the checkpoint that the run starts from, and the run's training.json.
   const std::map<std::string, std::string>& auxiliary_files() const { return auxiliary_files_; }
   /// The parameters that are not trained.
   const Frozen& frozen() const { return frozen_; }
@@ -43,8 +46,8 @@ class Job {
   uint64_t fingerprint_now() const;
 
  private:
-  TrainOptions options_;
   std::optional<std::filesystem::path> resumed_, initial_;
+  ResumedOptions resumption_;
   config::Config config_;
   Frozen frozen_;
   int64_t first_step_;

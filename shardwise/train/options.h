@@ -1,6 +1,7 @@
 // The options of a training run as plain data: one field for each flag of `shardwise train`.
 //
-// validate() checks the options alone; job.h checks the files, models and checkpoints that they name.
+// validate() checks the options alone; job.h checks the files, models and checkpoints that they name. With
+// `resume`, a base::Setting that is not given is the checkpoint's (resumed_options.h), not its default.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -8,44 +9,46 @@
 #include <vector>
 
 #include "shardwise/base/recompute.h"
+#include "shardwise/base/setting.h"
 
 namespace shardwise::train {
 
 /// The options of a training run.
 struct TrainOptions {
   // Text.
-  std::vector<std::string> text;         // files or directories
-  std::optional<std::string> tokens;     // or a file of token ids
-  std::optional<std::string> tokenizer;  // unset: the starting checkpoint's, else bytes
-  double val_fraction = 0;               // fraction of the tokens, taken from their end
+  std::vector<std::string> text;                            // files or directories
+  std::optional<std::string> tokens;                        // or a file of token ids
+  std::optional<std::string> tokenizer;                     // unset: the starting checkpoint's, else bytes
+  base::Setting<double> val_fraction = base::Default{0.0};  // fraction of the tokens, taken from their end
 
   // Model: a preset, a config.json, or the config of the checkpoint of --resume or --init.
   std::optional<std::string> preset;        // nothing given: tiny
   std::optional<std::string> model_config;  // the path of a config.json
   std::optional<std::string> dtype;         // fp32 or bf16; unset: the resumed checkpoint's, else fp32
-  double dropout = 0;                       // probability on the residual stream
-  double attention_dropout = 0;             // probability on attention probabilities
-  double label_smoothing = 0;               // ε of nn::LossOptions
-  double z_loss = 0;                        // coefficient
-  std::vector<std::string> freeze;  // globs over the Hugging Face names of tensors that are not trained
+  base::Setting<double> dropout = base::Default{0.0};            // probability on the residual stream
+  base::Setting<double> attention_dropout = base::Default{0.0};  // probability on attention probabilities
+  base::Setting<double> label_smoothing = base::Default{0.0};    // ε of nn::LossOptions
+  base::Setting<double> z_loss = base::Default{0.0};             // coefficient
+  /// Globs over the Hugging Face names of tensors that are not trained; empty: the checkpoint's.
+  std::vector<std::string> freeze;
 
   // Steps.
-  int64_t seq_len = 256;              // tokens per sequence
-  int64_t batch_size = 8;             // sequences per micro-batch
-  int64_t grad_accum = 1;             // micro-batches per optimizer step
-  int64_t steps = 200;                // the last step of the learning rate schedule
-  std::optional<int64_t> stop_after;  // ends the run at this step; unset: at `steps`
-  uint64_t seed = 0;                  // of weights, windows and dropout
+  base::Setting<int64_t> seq_len = base::Default{256};   // tokens per sequence
+  base::Setting<int64_t> batch_size = base::Default{8};  // sequences per micro-batch
+  base::Setting<int64_t> grad_accum = base::Default{1};  // micro-batches per optimizer step
+  base::Setting<int64_t> steps = base::Default{200};     // the last step of the learning rate schedule
+  std::optional<int64_t> stop_after;                     // ends the run at this step; unset: at `steps`
+  base::Setting<uint64_t> seed = base::Default{0};       // of weights, windows and dropout
 
   // Optimizer.
-  double lr = 1e-3;               // peak learning rate
-  std::optional<double> min_lr;   // unset: lr / 10
-  std::optional<int64_t> warmup;  // steps; unset: steps / 10, at most 100
-  double weight_decay = 0.1;      // of matrices (AdamWOptions)
-  double beta1 = 0.9;             // decay of the first moment
-  double beta2 = 0.95;            // decay of the second moment
-  double eps = 1e-8;              // added to the root of the second moment
-  double clip_grad = 1;           // maximum gradient norm; 0: no clipping
+  base::Setting<double> lr = base::Default{1e-3};  // peak learning rate
+  std::optional<double> min_lr;                    // unset: the checkpoint's, else lr / 10
+  std::optional<int64_t> warmup;  // steps; unset: the checkpoint's, else steps / 10, at most 100
+  base::Setting<double> weight_decay = base::Default{0.1};  // of matrices (AdamWOptions)
+  base::Setting<double> beta1 = base::Default{0.9};         // decay of the first moment
+  base::Setting<double> beta2 = base::Default{0.95};        // decay of the second moment
+  base::Setting<double> eps = base::Default{1e-8};          // added to the root of the second moment
+  base::Setting<double> clip_grad = base::Default{1.0};     // maximum gradient norm; 0: no clipping
 
   // Ranks.
   int64_t tp = 1;                  // number of ranks

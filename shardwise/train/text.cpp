@@ -41,7 +41,9 @@ Text::Text(const TrainOptions& options, const std::optional<path>& directory) {
     if (is_bytes) {
       tokens_ = std::make_unique<text::ByteTokens>(*corpus_);
     } else {
-      tokens_ = std::make_unique<text::EncodedTokens>(*corpus_, *text::load_tokenizer(tokenizer));
+      auto encoded = std::make_unique<text::EncodedTokens>(*corpus_, *text::load_tokenizer(tokenizer));
+      invalid_utf8_ = encoded->invalid_utf8();
+      tokens_ = std::move(encoded);
     }
   }
   const bool is_unnamed =

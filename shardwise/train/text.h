@@ -21,6 +21,8 @@ class Text {
   Text(const Text&) = delete;
 
   const text::TokenSource& tokens() const { return *tokens_; }
+  /// Returns what the tokenizer replaced in the text.
+  const text::InvalidUtf8& invalid_utf8() const { return invalid_utf8_; }
   /// Returns the amount of text in words, for the log.
   std::string description() const;
   /// The paths of the text files; empty for a file of token ids.
@@ -32,6 +34,7 @@ class Text {
  private:
   std::optional<text::Corpus> corpus_;  // unset for a file of token ids
   std::unique_ptr<text::TokenSource> tokens_;
+  text::InvalidUtf8 invalid_utf8_;
   std::map<std::string, std::string> tokenizer_files_;
 };
 

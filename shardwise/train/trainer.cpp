@@ -178,7 +178,8 @@ double Trainer::evaluate() {
   const int64_t windows = std::min(job_.windows().validation_count(), o.eval_batches * o.batch_size);
   double loss = 0;
   for (int64_t first = 0; first < windows; first += o.batch_size) {
-    const Batch batch = validation_batch(job_.windows(), first, std::min(o.batch_size, windows - first));
+    const Batch batch =
+        validation_batch(job_.windows(), first, std::min<int64_t>(o.batch_size, windows - first));
     const nn::Step step = make_step(kernels::RandomKey::of(0));
     loss += model_.loss(batch.ids, batch.labels, static_cast<double>(windows * o.seq_len), step)
                 .local()

@@ -30,6 +30,7 @@ struct Case {
   int64_t heads = 8, kv_heads = 2;
   bool is_tied = false;
   const char* dtype = "F32";
+  std::string prefix = {};  // removed from the names, as in some published files
 };
 
 /// Returns a config with odd sizes everywhere and a vocabulary of 17.
@@ -45,7 +46,7 @@ config::Config config_of(const Case& c) {
 class Shard : public ::testing::TestWithParam<Case> {
  protected:
   Shard() {
-    if (config_.model_type == "gpt2") remove_prefix();
+    remove_prefix(GetParam().prefix);
     if (config_.model_type == "llama")
       full_["model.layers.0.self_attn.rotary_emb.inv_freq"] = {"F64", {3}, std::string(24, 'r')};
     if (config_.model_type == "gpt2") {
@@ -59,11 +60,10 @@ class Shard : public ::testing::TestWithParam<Case> {
     dir_.put("full/model.safetensors", safetensors_of(full_));
   }
 
-  /// Removes the prefix of the names, like the first published files of the family.
-  void remove_prefix() {
+  void remove_prefix(const std::string& prefix) {
     StoredTensors shorter;
     for (const auto& [name, tensor] : full_) {
-      shorter[name.starts_with("transformer.") ? name.substr(12) : name] = tensor;
+      shorter[name.starts_with(prefix) ? name.substr(prefix.size()) : name] = tensor;
     }
     full_ = shorter;
   }
@@ -114,7 +114,9 @@ INSTANTIATE_TEST_SUITE_P(Models, Shard,
                          ::testing::Values(Case{"llama"}, Case{"one_kv_head", "llama", 8, 1, true, "BF16"},
                                            Case{"six_heads", "llama", 6, 3}, Case{"phi3", "phi3", 8, 4},
                                            Case{"phi3_six_heads_tied", "phi3", 6, 2, true},
-                                           Case{"gpt2", "gpt2", 8, 8, true, "BF16"}),
+                                           Case{"llama_without_prefix", "llama", 6, 3, false, "F32",
+                                                "model."},
+                                           Case{"gpt2", "gpt2", 8, 8, true, "BF16", "transformer."}),
                          [](const auto& info) { return info.param.name; });
 
 /// Loads of sharded directories at the same and at other tp sizes.

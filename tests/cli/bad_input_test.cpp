@@ -195,6 +195,8 @@ TEST_F(BadInput, CheckpointToResume) {
                  {"--seed must be the resumed checkpoint's, 0; got 1"});
   expect_refused({{"--resume", good}, {"--steps", "4"}, {"--seq-len", "12"}},
                  {"--seq-len must be the resumed checkpoint's, 11; got 12"});
+  expect_refused({{"--resume", good}, {"--steps", "4"}, {"--beta2", "0.9"}},
+                 {"--beta2 must be the resumed checkpoint's, 0.95; got 0.9", "--init"});
   auto config = testing::small_byte_config();
   config.intermediate_size = 38;
   const std::string other = scratch_.put("other.json", config::to_json(config));

@@ -104,6 +104,21 @@ TEST_F(GenerateCommand, WarnsOnceOfAnEosTokenThatTheModelDoesNotHave) {
   }
 }
 
+// A rank of torchrun needs more descriptors than this for its memory and its handle of the process.
+TEST_F(GenerateCommand, NamesTheRankThatLacksDescriptors) {
+  Words command{"/bin/bash", "-c", "ulimit -n 5; exec \"$@\"", "bash"};
+  for (const std::string& word : argv({"--prompt-ids", "1", "--max-new-tokens", "2", "--tp", "2"}))
+    command.push_back(word);
+  Program program(command, {.environment = {"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2",
+                                            "MASTER_ADDR=localhost", "MASTER_PORT=29513",
+                                            "TORCHELASTIC_RUN_ID=descriptors-" + std::to_string(getpid()),
+                                            "TORCHELASTIC_RESTART_COUNT=0"}});
+  EXPECT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 1);
+  const std::string errors = program.errors();
+  EXPECT_TRUE(errors.starts_with("shardwise: rank 1: shared memory: ")) << errors;
+  EXPECT_TRUE(errors.ends_with("; Too many open files\n")) << errors;
+}
+
 TEST_F(GenerateCommand, ReportsPrefillAndDecodeSpeed) {
   Program program(argv({"--max-new-tokens", "65", "--prompt-ids", "5,6,7", "--json"}), kOneThread);
   ASSERT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();

@@ -56,6 +56,25 @@ class TokenizeCommand : public ::testing::Test {
   std::string tokenizer_ = "bytes", out_ = directory_ / "ids";
 };
 
+TEST_F(TokenizeCommand, CountsInvalidUtf8) {
+  const std::string bad = directory_.put("texts/b", "ab\xff\xc3");
+  directory_.put("texts/a", "valid");
+  const auto errors = [&](const std::vector<std::string>& more, const std::string& input = "") {
+    Program program(argv(more), {.input = input});
+    EXPECT_EQ(testing::exit_code(program.wait()), 0) << program.errors();
+    return program.errors();
+  };
+  const std::vector<std::string> files{"--text", directory_ / "texts", "--out", out_};
+  EXPECT_EQ(errors(files), "");  // bytes are tokens
+  put_tokenizer();
+  const std::string warning =
+      "warning: tokenize: the text should be UTF-8; got 2 other bytes, the first at offset ";
+  const std::string end = "; the tokenizer replaces them by U+FFFD\n";
+  EXPECT_EQ(errors(files), warning + "2 of " + bad + end);
+  EXPECT_EQ(errors({"--lines"}, "valid\na\xff\n\xff\n"), warning + "1 of line 2" + end);
+  EXPECT_EQ(errors({"--text", directory_ / "texts/a", "--out", out_}), "");
+}
+
 TEST_F(TokenizeCommand, WritesTheIdsOfEveryFile) {
   put_tokenizer();
   directory_.put("text/b", "long");

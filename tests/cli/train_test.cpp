@@ -187,6 +187,39 @@ TEST_F(TrainProgram, ResumingAppendsToTheLog) {
   expect_close(losses_in(scratch_ / "parts"), losses_in(scratch_ / "once"));
 }
 
+TEST_F(TrainProgram, ResumingNeedsNoOtherFlagAndSaysWhatTheOthersChange) {
+  const std::vector<std::string> settings{"--seed",    "3",   "--beta2", "0.9",
+                                          "--dropout", "0.1", "--lr",    "0.02"};
+  std::vector<std::string> once = argv({"--log", scratch_ / "once"}), first = argv({"--stop-after", "2"});
+  once.insert(once.end(), settings.begin(), settings.end());
+  first.insert(first.end(), settings.begin(), settings.end());
+  first.insert(first.end(), {"--save", scratch_ / "saved", "--log", scratch_ / "parts"});
+  for (const auto& command : {once, first}) {
+    Program program(command, kOneThread);
+    expect_success(program);
+  }
+  const std::vector<std::string> resume{SHARDWISE_PROGRAM, "train",           "--text",
+                                        scratch_ / "text", "--resume",        scratch_ / "saved",
+                                        "--log",           scratch_ / "parts"};
+  Program rest(resume, kOneThread);
+  expect_success(rest);
+  EXPECT_EQ(losses_in(scratch_ / "parts"), losses_in(scratch_ / "once"));
+  EXPECT_FALSE(contains(rest.errors(), "changes settings")) << rest.errors();
+  std::vector<std::string> longer = resume;
+  longer.insert(longer.end(), {"--steps", "6", "--tp", "2"});
+  Program changed(longer, kOneThread);
+  expect_success(changed);
+  const std::string line = "train: changes settings of the resumed run: --steps from 4 to 6\n";
+  EXPECT_PRED2(contains, changed.errors(), line);
+  EXPECT_EQ(changed.errors().find(line), changed.errors().rfind(line)) << "once, not on every rank";
+  std::filesystem::remove(scratch_ / "saved/step-2/training.json");
+  std::vector<std::string> older = resume;
+  older.insert(older.end(), {"--resume", scratch_ / "saved/step-2", "--steps", "5"});
+  Program warned(older, kOneThread);
+  expect_success(warned);
+  EXPECT_PRED2(contains, warned.errors(), "warning: train: " + scratch_ / "saved/step-2" + " should have");
+}
+
 TEST_F(TrainProgram, ALogHasEveryStepOnceAlsoAfterAResumeFromAnOlderStep) {
   const std::vector<std::string> common{
       "--log", scratch_ / "log", "--save", scratch_ / "saved", "--save-every", "1"};

@@ -1,8 +1,10 @@
 """Logits, training curves and files of every family equal transformers'; logits_test and training_test cover Llama."""
 import json
+import subprocess
 
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from curves import STEPS, TOLERANCE, CurveTest, reference_curve
 from parity import FAMILIES, PROGRAM, ParityTest, random_model, run_bytes
@@ -79,6 +81,54 @@ class FamiliesTest(ParityTest):
         save_file(published, path, metadata={"format": "pt"})
         self.rewrite_config(lambda config: config.update(n_ctx=config["n_positions"]))
         self.compare(model)
+
+    def test_names_without_a_prefix(self):
+        """The files of a family's base class, loaded whole and sharded, and listed by inspect."""
+        for seed, family in enumerate(FAMILIES):
+            with self.subTest(family=family):
+                model = random_model(family, 50 + seed, tie_word_embeddings=True)
+                model.base_model.save_pretrained(self.directory / "model")
+                names = sorted(load_file(self.directory / "model/model.safetensors"))
+                self.assertFalse(any(name.startswith(model.base_model_prefix + ".") for name in names))
+                self.compare(model)
+                listed = json.loads(run_bytes(PROGRAM, "inspect", self.directory / "model", "--tp", 2, "--json"))
+                self.assertEqual(sorted(tensor["name"] for tensor in listed["tensors"]), names)
+                self.assertFalse(any(tensor["rule"] == "not read" for tensor in listed["tensors"]))
+                run_bytes(PROGRAM, "shard", self.directory / "model", self.directory / family, "--tp", 2)
+                flags = ("--prompt-ids", "3,1,4", "--max-new-tokens", 9, "--tp", 2)
+                said = [run_bytes(PROGRAM, "generate", "--model", self.directory / name, *flags)
+                        for name in ("model", family)]
+                self.assertEqual(said[0], said[1])
+
+    def test_a_tied_head_with_other_values(self):
+        """transformers uses the head in the file; we warn in one line, and do so too if the config does not tie it."""
+        model = random_model("qwen2", 60, tie_word_embeddings=True)
+        model.save_pretrained(self.directory / "model")
+        path = self.directory / "model/model.safetensors"
+        tensors = load_file(path)
+        embedding = tensors["model.embed_tokens.weight"]
+        command = [PROGRAM, "generate", "--model", self.directory / "model", "--prompt-ids", "1", "--tp", 2]
+
+        def warnings(head):
+            save_file(tensors | {"lm_head.weight": head}, path, metadata={"format": "pt"})
+            done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [line for line in done.stderr.splitlines() if "lm_head" in line]
+
+        self.assertEqual(warnings(embedding.clone()), [])
+        head = embedding.clone()
+        head[-1, -1] += 1
+        warning, = warnings(head)
+        self.assertRegex(warning, "^warning: generate: lm_head.weight should equal model.embed_tokens.weight in .*; got "
+                                  "other values, which are not used; set tie_word_embeddings to false")
+        self.compare(model)
+        self.rewrite_config(lambda config: config.update(tie_word_embeddings=False))
+        self.assertEqual(warnings(head), [])
+        self.rewrite_config(lambda config: config.update(tie_word_embeddings=True))
+        theirs = AutoModelForCausalLM.from_pretrained(self.directory / "model").eval()
+        self.assertTrue(torch.equal(theirs.lm_head.weight, head))
+        self.rewrite_config(lambda config: config.update(tie_word_embeddings=False))
+        self.compare(theirs)
 
     def test_greedy_generation(self):
         for family in OTHERS:

@@ -1,6 +1,9 @@
 """`shardwise generate` against transformers: tokens, log probabilities, prompts, stop conditions and text."""
 import json
 import math
+import os
+import subprocess
+import unittest.mock
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -210,6 +213,92 @@ class GenerationTest(ParityTest):
         self.assertEqual((len(first["token_ids"]), second["token_ids"]), (3, expected[:5]))
         result = self.generate("--prompt", prompt, "--chat", "--max-new-tokens", 5)
         self.assertEqual((result["prompt_ids"], result["token_ids"]), (chat, expected_tokens(model, chat, count=5)[0]))
+
+    def printed(self, *flags, text=None):
+        command = [str(part) for part in (PROGRAM, "generate", "--model", self.directory / "model", *flags)]
+        done = subprocess.run(command, input=text, capture_output=True, timeout=300)
+        return done.returncode, done.stdout, done.stderr.decode()
+
+    def test_an_empty_prompt_is_the_bos_token(self):
+        model = self.save(random_model("llama", 77, vocab_size=280))
+        tokenizer = self.tokenizer()
+        bos = tokenizer.bos_token_id
+        self.assertEqual(tokenizer("").input_ids, [])  # it adds none by itself
+        expected = expected_tokens(model, [bos])[0]
+        model.generation_config.bos_token_id = bos
+        theirs = model.generate(max_new_tokens=TOKENS, do_sample=False, pad_token_id=1)[0]  # 0 is BOS here
+        self.assertEqual(theirs.tolist(), [bos] + expected)
+        (self.directory / "empty").touch()
+        for tp in (1, 2):
+            for prompt in (("--prompt", ""), ("--prompt-file", self.directory / "empty")):
+                result = self.generate(*prompt, "--max-new-tokens", TOKENS, "--tp", tp)
+                self.assertEqual((result["prompt"], result["prompt_ids"], result["token_ids"]), ("", [bos], expected))
+        code, said, _ = self.printed("--prompt", "", "--max-new-tokens", TOKENS)
+        self.assertEqual((code, said.decode()), (0, tokenizer.decode(expected, skip_special_tokens=True) + "\n"))
+        lines = self.directory / "lines"
+        lines.write_text(json.dumps({"prompt": ""}) + "\n")
+        result, = self.generate("--batch-file", lines, "--max-new-tokens", TOKENS)["results"]
+        self.assertEqual((result["prompt_ids"], result["token_ids"]), ([bos], expected))
+        code, said, errors = self.printed("--prompt", "", "--tokenizer", "bytes", "--tp", 2)
+        self.assertEqual((code, said), (2, b""))
+        self.assertRegex(errors, r"^shardwise: generate: an empty prompt needs a tokenizer with a BOS token; got none .*\n$")
+
+    def test_prompts_from_standard_input(self):
+        """The same output as from a file, on one rank and several; other launchers' ranks have no common input."""
+        self.save(random_model("llama", 78, vocab_size=280))
+        self.tokenizer()
+        prompt = self.directory / "prompt"
+        prompt.write_text("tensor naïve 並列\n" * 30)
+        lines = self.batch_file([[1, 2, 3], [4]] * 4)
+        more = self.directory / "more"
+        more.write_bytes(lines.read_bytes() + b" " * (1 << 20))  # more than a pipe holds
+        for flag, path in (("--prompt-file", prompt), ("--batch-file", lines), ("--batch-file", more)):
+            for tp in (1, 3):
+                flags = ("--max-new-tokens", 8, "--tp", tp)
+                from_file, piped = self.printed(flag, path, *flags), self.printed(flag, "-", *flags, text=path.read_bytes())
+                self.assertEqual(from_file[0], 0, from_file[2])
+                self.assertEqual(piped[:2], from_file[:2], piped[2])
+        code, said, errors = self.printed("--batch-file", "-", "--tp", 2, text=b'{"prompt": "x"}\n{"prompt": 3}\n')
+        self.assertEqual((code, said), (2, b""))
+        self.assertTrue(errors.startswith("shardwise: standard input: line 2: prompt must be a string"), errors)
+        torchrun = dict(RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2", MASTER_ADDR="localhost",
+                        MASTER_PORT="29517", TORCHELASTIC_RUN_ID="input", TORCHELASTIC_RESTART_COUNT="0")
+        with unittest.mock.patch.dict(os.environ, torchrun):
+            code, said, errors = self.printed("--prompt-file", "-", "--tp", 2, text=b"x")
+        self.assertEqual((code, said, errors.count("\n")), (2, b"", 1))
+        self.assertIn("generate: --prompt-file - needs ranks that --tp starts; got 2 of another launcher", errors)
+
+    def test_a_batch_of_one_is_a_batch(self):
+        """A line's output does not depend on the number of lines."""
+        self.save(random_model("llama", 79))
+        two, one = self.batch_file([[1, 2, 3], [4]]).read_bytes(), self.batch_file([[1, 2, 3]])
+        for tp in (1, 2):
+            flags = ("--max-new-tokens", 8, "--tp", tp)
+            code, first, errors = self.printed("--batch-file", one, *flags)
+            self.assertEqual(code, 0, errors)
+            _, both, _ = self.printed("--batch-file", "-", *flags, text=two)
+            self.assertEqual(both.splitlines(keepends=True)[:1], [first])
+            self.assertEqual(len(self.generate("--batch-file", one, *flags)["results"]), 1)
+        self.assertNotIn("results", self.generate("--prompt-ids", "1,2,3", *flags))
+
+    def test_invalid_utf8_is_counted(self):
+        self.save(random_model("llama", 80, vocab_size=280))
+        tokenizer = self.tokenizer()
+        text = "naïve ".encode() + b"\xff\xe4\xb8 \xc3"
+        code, said, errors = self.printed("--prompt-file", "-", "--max-new-tokens", 4, "--tp", 2, text=text)
+        self.assertEqual(code, 0, errors)
+        self.assertEqual([line for line in errors.splitlines() if "UTF-8" in line],
+                         ["warning: generate: the text should be UTF-8; got 4 other bytes, the first at offset 7 of the "
+                          "prompt; the tokenizer replaces them by U+FFFD [SW0590]"])
+        path = self.directory / "text"
+        path.write_bytes(text)
+        ids = self.generate("--prompt-file", path, "--max-new-tokens", 1)["prompt_ids"]
+        self.assertEqual(ids, tokenizer(text.decode(errors="replace")).input_ids)
+        self.assertNotIn("UTF-8", self.printed("--prompt-file", path, "--max-new-tokens", 1, "--tokenizer", "bytes")[2])
+        done = subprocess.run([PROGRAM, "eval", "--model", self.directory / "model", "--text", path], capture_output=True,
+                              text=True, timeout=300)
+        self.assertEqual(done.stderr.count("the text should be UTF-8; got 4 other bytes, the first at offset 7 of " + str(path)),
+                         1, done.stderr)
 
     def test_samples(self):
         """--num-return samples with consecutive seeds, equal at every tp."""

@@ -49,6 +49,20 @@ class TokensTest(ParityTest):
         self.assertEqual(result["prompt_ids"], self.tokenizer("Where a value").input_ids)
         self.assertEqual(result["text"], self.tokenizer.decode(result["token_ids"], skip_special_tokens=True))
 
+    def test_invalid_utf8_is_counted(self):
+        self.text.write_bytes(TEXT.encode() + b"\xff\xc3\n")
+        command = [PROGRAM, "train", *FLAGS, "--text", self.text, "--model-config", self.model, "--steps", 1, "--tp", 2]
+
+        def warnings(*flags):
+            done = subprocess.run([str(part) for part in (*command, *flags)], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [line for line in done.stderr.splitlines() if "UTF-8" in line]
+
+        warning, = warnings("--tokenizer", self.directory / "tokenizer")
+        self.assertTrue(warning.startswith("warning: train: the text should be UTF-8; got 2 other bytes, the first at "
+                                           f"offset {len(TEXT.encode())} of {self.text}; the tokenizer replaces"), warning)
+        self.assertEqual(warnings(), [])
+
     def test_resuming_ids_of_an_unnamed_tokenizer(self):
         """The checkpoint records that the tokenizer was not bytes."""
         run(PROGRAM, "tokenize", "--text", self.text, "--tokenizer", self.directory / "tokenizer", "--out", self.directory / "ids")

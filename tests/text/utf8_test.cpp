@@ -29,6 +29,16 @@ TEST(Utf8, ReplacedTextIsUtf8) {
   }
 }
 
+TEST(Utf8, CountsInvalidBytes) {
+  const auto counted = [](std::string_view text) {
+    const InvalidBytes found = invalid_bytes(text);
+    return std::pair(found.count, found.first);
+  };
+  EXPECT_EQ(counted("long enough to be read in words: \xc3\xa9"), std::pair(int64_t{0}, int64_t{0}));
+  EXPECT_EQ(counted("\xff"), std::pair(int64_t{1}, int64_t{0}));
+  EXPECT_EQ(counted("\xc3\xa9 \xf0\x9f\x98! \xc3"), std::pair(int64_t{4}, int64_t{3}));
+}
+
 TEST(Utf8, StreamReturnsCompleteCharactersOnly) {
   const std::string text = "a\xf0\x9f\x98\x80\xe2\x82 b\xff\xc3";
   Utf8Stream stream;

@@ -49,7 +49,7 @@ TEST(Loop, DropoutChangesTheLossAndTheSeedChangesTheBatches) {
   TrainOptions options = small_options(scratch);
   const std::vector<double> plain = run_job(options).losses();
   EXPECT_EQ(run_job(options).losses(), plain) << "the same job run twice";
-  for (double* dropout : {&options.dropout, &options.attention_dropout}) {
+  for (base::Setting<double>* dropout : {&options.dropout, &options.attention_dropout}) {
     *dropout = 0.2;
     EXPECT_GT(std::abs(run_job(options).losses()[0] - plain[0]), 1e-4);
     *dropout = 0;
@@ -63,7 +63,7 @@ TEST(Loop, EveryStepAndMicroBatchHasDistinctDropoutMasks) {
   TrainOptions options = small_options(scratch);
   options.text = {scratch.put("same", std::string(1000, 'a'))};  // all windows are equal
   options.lr = 1e-30;                                            // and the weights do not change
-  for (double* dropout : {&options.dropout, &options.attention_dropout}) {
+  for (base::Setting<double>* dropout : {&options.dropout, &options.attention_dropout}) {
     options.batch_size = 1, options.grad_accum = 1;
     const std::vector<double> plain = run_job(options).losses();
     EXPECT_EQ(plain.front(), plain.back());

@@ -33,7 +33,7 @@ TEST(Start, DetectsAReplacedCheckpoint) {
   options.save = scratch / "first";
   run_job(options);
   options.save = scratch / "second";
-  options.lr /= 2;
+  options.lr = options.lr / 2;
   run_job(options);
   options.save.reset();
   options.steps = 20;
