@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <map>
 #include <mutex>
 #include <regex>
 
+#include "tests/model/grid_result.h"
 #include "tests/support/decoder_space.h"
 #include "tests/support/extent.h"
 #include "tests/support/grid.h"
@@ -17,48 +17,6 @@
 
 namespace shardwise::testing::grid_test {
 namespace {
-
-/// The largest error of a grid, and the error that is closest to its bound.
-struct Largest {
-  double error = 0, of_bound = 0;
-  std::string where, nearest;
-
-  void add(const Distance& distance, const std::string& name) {
-    if (distance.bound == 0) return;  // replicas must be equal
-    if (distance.error > error) error = distance.error, where = distance.what + "; " + name;
-    const double share = distance.error / distance.bound;
-    if (share > of_bound) of_bound = share, nearest = distance.what + "; " + name;
-  }
-};
-
-/// Counts the comparisons of each tensor, over all layers, that would detect a gradient of zeros. In bf16 the
-/// rounding error may exceed a small gradient, above all those of queries and keys at few positions, which
-/// are differences of almost equal values. Such comparisons detect nothing and must be rare.
-class DetectionCount {
- public:
-  void add(const Distance& distance) {
-    static const std::regex layer("[.][0-9]+[.]");
-    auto& [detecting, all] = by_kind_[std::regex_replace(distance.what, layer, ".*.")];
-    detecting += distance.bound < 1;
-    all += 1;
-  }
-
-  void expect_of_each(double min_fraction) const {
-    EXPECT_FALSE(by_kind_.empty());
-    for (const auto& [kind, counts] : by_kind_)
-      EXPECT_GE(counts.first, min_fraction * counts.second)
-          << kind << ": a gradient of zeros would pass in the others of " << counts.second;
-  }
-
- private:
-  std::map<std::string, std::pair<int, int>> by_kind_;
-};
-
-/// The results of a grid's comparisons.
-struct GridResult {
-  Largest largest;
-  DetectionCount detection;
-};
 
 void check(const Case& c, const Prepared& prepared, GridResult& result) {
   Board board(c.ranks);
@@ -69,8 +27,7 @@ void check(const Case& c, const Prepared& prepared, GridResult& result) {
     for (const Distance& distance : all) {
       EXPECT_LE(distance.error, distance.bound)
           << distance.what << " on rank " << group.rank() << "; " << c.name;
-      result.largest.add(distance, c.name);
-      result.detection.add(distance);
+      result.add(distance, c.name);
     }
   });
 }
@@ -84,6 +41,15 @@ void check_modes(const std::vector<Combination>& modes, const Space& space, at::
     prepared.problem.frozen = c.problem.frozen;
     EXPECT_NO_THROW(check(c, prepared, result)) << c.name;
   }
+}
+
+// The largest shares that four coverings showed, with their rms of a kind (fp32: 0.47, and 0.16 of k_proj;
+// bf16: 0.34 and 0.11), and a quarter more; so errors twice as large fail. The rms is one of the model's own
+// r or less, but for the queries and keys in fp32, whose scores, which the model leaves exact
+// (docs/numerics.md §3), round no finer than tensors.
+ShareLimits limits_of(at::ScalarType dtype) {
+  if (dtype == at::kFloat) return {.largest = 0.6, .rms = 1 / kTail, .rms_of_scores = 0.2};
+  return {.largest = 0.45, .rms = 1 / kTail, .rms_of_scores = 1 / kTail};
 }
 
 enum class Modes { given, every };
@@ -101,13 +67,10 @@ void run(const std::vector<Combination>& combinations, const Space& space, at::S
     EXPECT_NO_THROW(check_modes(all, space, dtype, result)) << space.name(combination);
     count += all.size();
   }
-  result.detection.expect_of_each(dtype == at::kBFloat16 ? 0.9 : 1);
-  const Largest& largest = result.largest;
-  std::printf(
-      "covered: %zu combinations of %s in %s; largest error %.1e (%s); closest to its bound, %.2f of it "
-      "(%s)\n",
-      count, what.c_str(), c10::toString(dtype), largest.error, largest.where.c_str(), largest.of_bound,
-      largest.nearest.c_str());
+  result.expect_detection(dtype == at::kBFloat16 ? 0.9 : 1);
+  if (dtype != at::kDouble) result.expect_shares(limits_of(dtype));
+  std::printf("covered: %zu combinations of %s in %s; %s\n", count, what.c_str(), c10::toString(dtype),
+              result.summary().c_str());
 }
 
 // fp64 has a bound of 10⁻¹⁰. Covers every combination of three values, and of four without large tables.
