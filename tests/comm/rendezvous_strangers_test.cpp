@@ -82,7 +82,7 @@ TEST(RendezvousStrangers, TheSocketsNameHidesTheJob) {
 }
 
 // Needs root, to act as another user.
-TEST(RendezvousStrangers, ASocketOfAnotherUserIsNamedAtOnce) {
+TEST(RendezvousOtherUser, ASocketOfAnotherUserIsNamedAtOnce) {
   constexpr uid_t kOther = 65534;
   if (getuid() != 0) GTEST_SKIP() << "only root can act as another user";
   const std::string job = new_job();

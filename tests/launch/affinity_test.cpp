@@ -63,7 +63,7 @@ std::vector<Bound> bind_in_job(int ranks, const std::vector<std::string>& enviro
   return result;
 }
 
-TEST(Affinity, ranks_get_disjoint_cores) {
+TEST(AffinityOfCores, ranks_get_disjoint_cores) {
   const int cores = expected_cores();
   if (cores < 2) GTEST_SKIP() << "one core cannot be divided";
   for (int ranks = 2; ranks <= std::min(cores, 4); ++ranks) {
