@@ -10,6 +10,7 @@
 #include <regex>
 
 #include "tests/cli/chain.h"
+#include "tests/support/deadline.h"
 #include "tests/support/error_text.h"
 #include "tests/support/extent.h"
 
@@ -104,12 +105,12 @@ void kill_in_steps(Campaign& campaign, Chain& chain, int tp) {
 void wait_for_save(const Chain& chain, useconds_t delay_us) {
   constexpr double kLimit = 60;  // seconds; a step and its save take milliseconds
   const base::Stopwatch watch;
-  const auto is_time = [&] { return chain.is_saving() || watch.seconds() > kLimit; };
+  const auto is_time = [&] { return chain.is_saving() || watch.seconds() > scaled_s(kLimit); };
   do {
     while (!is_time()) usleep(50);
     usleep(delay_us);
   } while (!is_time());
-  ASSERT_LE(watch.seconds(), kLimit) << "no save was seen";
+  ASSERT_LE(watch.seconds(), scaled_s(kLimit)) << "no save was seen";
 }
 
 /// Kills a random rank at a random moment of a save. The next start shows that the run resumes: it waits for

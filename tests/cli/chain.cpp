@@ -6,6 +6,7 @@
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/checkpoint/directories.h"
 #include "tests/comm/process_resources.h"
+#include "tests/support/deadline.h"
 
 namespace shardwise::testing {
 
@@ -40,7 +41,8 @@ size_t lines_in(const std::string& file) {
 
 void wait_for_checkpoint(const std::string& directory, const Program& program) {
   const std::string config = directory + "/latest/config.json";
-  for (const base::Stopwatch watch; !fs::exists(config) && watch.seconds() < kStartLimit;) usleep(1000);
+  for (const base::Stopwatch watch; !fs::exists(config) && watch.seconds() < scaled_s(kStartLimit);)
+    usleep(1000);
   ASSERT_TRUE(fs::exists(config)) << program.errors();
 }
 
@@ -91,7 +93,7 @@ void Chain::start() {
 
 void Chain::wait_for_steps(size_t steps) const {
   const base::Stopwatch watch;
-  while (lines_in(log(starts_)) < steps && watch.seconds() < kStartLimit) usleep(1000);
+  while (lines_in(log(starts_)) < steps && watch.seconds() < scaled_s(kStartLimit)) usleep(1000);
   ASSERT_GE(lines_in(log(starts_)), steps) << "start " << starts_ << ": " << program_->errors();
 }
 
@@ -110,11 +112,11 @@ Ending Chain::end(double limit_s) {
   ending.status = program_->wait(limit_s);
   // A process that exits has no environment to find it by before it closes its sockets.
   const auto has_left = [&] { return processes_with(mark_).empty() && !names_a_socket_of(program_->pid()); };
-  while (!has_left() && since_fault.seconds() < limit_s) usleep(2000);
+  while (!has_left() && since_fault.seconds() < scaled_s(limit_s)) usleep(2000);
   ending.seconds = since_fault.seconds();
   ending.errors = program_->errors();
   ending.hit_save = fault_hit_save_;
-  EXPECT_LT(ending.seconds, limit_s) << ending.errors;
+  expect_within(ending.seconds, limit_s);
   EXPECT_TRUE(processes_with(mark_).empty()) << ending.errors;
   EXPECT_FALSE(names_a_socket_of(program_->pid())) << ending.errors;
   EXPECT_EQ(without(testing::named_memory(), named_memory_), std::set<std::string>()) << ending.errors;

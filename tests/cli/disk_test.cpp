@@ -11,6 +11,7 @@
 
 #include "shardwise/base/clock.h"
 #include "tests/cli/chain.h"
+#include "tests/support/deadline.h"
 #include "tests/support/error_text.h"
 #include "tests/support/extent.h"
 
@@ -60,7 +61,7 @@ class Disk : public ::testing::Test {
 
   static void wait_for_end_or_checkpoint(const Program& program, const std::string& directory) {
     const base::Stopwatch watch;
-    while (!has_ended(program) && latest(directory).empty() && watch.seconds() < 60) usleep(1000);
+    while (!has_ended(program) && latest(directory).empty() && watch.seconds() < scaled_s(60)) usleep(1000);
   }
 
   const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};

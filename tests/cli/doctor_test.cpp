@@ -10,6 +10,7 @@
 #include "shardwise/model/names.h"
 #include "tests/checkpoint/stored_model.h"
 #include "tests/launch/program.h"
+#include "tests/support/deadline.h"
 #include "tests/train/runs.h"
 
 namespace shardwise::cli::doctor_test {
@@ -116,7 +117,7 @@ class DoctorDirectory : public DoctorCommand {
   bool is_empty() const { return fs::is_empty(temporary_); }
   void wait_until_it_exists() const {
     const base::Stopwatch watch;
-    while (is_empty() && watch.seconds() < testing::kStartLimit) usleep(1000);
+    while (is_empty() && watch.seconds() < testing::scaled_s(testing::kStartLimit)) usleep(1000);
     ASSERT_FALSE(is_empty());
   }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "shardwise/cli/ranks.h"
 #include "tests/cli/chain.h"
@@ -33,11 +32,8 @@ class LongJob {
   pid_t pid_of_rank(int rank) const { return testing::pid_of_rank(rank, mark_); }
 
   /// Returns the exit code; fails the test if the job takes `limit_s` or longer.
-  int wait(double limit_s) {
-    const base::Stopwatch watch;
-    const int code = testing::exit_code(program_.wait());
-    EXPECT_LT(watch.seconds(), limit_s);
-    return code;
+  int wait(double limit_s, std::source_location where = std::source_location::current()) {
+    return testing::exit_code(program_.wait_within(limit_s, where));
   }
 
   void expect_nothing_left() const { EXPECT_TRUE(processes_with(mark_).empty()); }

@@ -12,6 +12,7 @@
 
 #include "shardwise/base/clock.h"
 #include "tests/launch/program.h"
+#include "tests/support/deadline.h"
 
 namespace shardwise::testing::launch_test {
 namespace {
@@ -36,7 +37,7 @@ class Launch : public ::testing::Test {
   }
 
   void expect_no_processes_left(const base::Stopwatch& since) const {
-    while (!processes_with(mark_).empty() && since.seconds() < kDeadline) usleep(5000);
+    while (!processes_with(mark_).empty() && since.seconds() < scaled_s(kDeadline)) usleep(5000);
     EXPECT_TRUE(processes_with(mark_).empty());
   }
 };
@@ -83,7 +84,7 @@ TEST_F(Launch, a_killed_rank_ends_the_job) {
   EXPECT_EQ(processes_with(mark_).size(), 4u);  // otherwise finding none below would prove nothing
   const base::Stopwatch since;
   ASSERT_TRUE(send_to(pid_in(line[0]), SIGKILL));
-  EXPECT_EQ(exit_code(program.wait(kDeadline)), 1);
+  EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 1);
   expect_no_processes_left(since);
   const std::string expected = "shardwise: rank 1 (pid " + std::to_string(pid_in(line[0])) +
                                ") was killed by signal 9 (Killed); the job is ended\n";
@@ -96,7 +97,7 @@ TEST_F(Launch, ranks_that_ignore_signals_are_killed) {
   const auto line = program.wait_for_lines("[rank 1] ready", 1);
   const base::Stopwatch since;
   ASSERT_TRUE(send_to(pid_in(line[0]), SIGABRT));
-  EXPECT_EQ(exit_code(program.wait(kDeadline)), 1);
+  EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 1);
   expect_no_processes_left(since);
   EXPECT_NE(program.errors().find("signal 6 (Aborted)"), std::string::npos) << program.errors();
 }
@@ -124,7 +125,7 @@ TEST_P(TerminatedLauncher, leaves_no_processes) {
   EXPECT_EQ(processes_with(mark_).size(), 4u);
   const base::Stopwatch since;
   program.send(signal);
-  const int status = program.wait(kDeadline);
+  const int status = program.wait_within(kDeadline);
   if (signal == SIGKILL) {
     EXPECT_TRUE(WIFSIGNALED(status));
   } else {
@@ -144,7 +145,7 @@ TEST_F(Launch, a_termination_signal_reaches_every_rank_once) {
   Program program(job(3, {"count"}), marked());
   program.wait_for_lines("ready", 3);
   program.send(SIGTERM);
-  EXPECT_EQ(exit_code(program.wait(kDeadline)), 143);
+  EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 143);
   program.wait_for_lines("requests 1", 3);
 }
 
@@ -153,7 +154,7 @@ TEST_F(Launch, ctrl_c_reaches_every_rank_once) {
   Program program(job(3, {"count"}), {.environment = {mark_}, .has_terminal = true});
   program.wait_for_lines("ready", 3);
   program.press('\x03');
-  EXPECT_EQ(exit_code(program.wait(kDeadline)), 130);
+  EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 130);
   program.wait_for_lines("requests 1", 3);
 }
 
@@ -164,7 +165,7 @@ TEST_F(Launch, an_ignored_hangup_stays_ignored) {
   program.wait_for_lines("ready", 2);
   program.send(SIGHUP);
   program.send(SIGINT);
-  EXPECT_EQ(exit_code(program.wait(kDeadline)), 130);
+  EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 130);
 }
 
 TEST_F(Launch, rank_zero_has_the_standard_streams) {
@@ -182,7 +183,7 @@ TEST_F(Launch, a_flooding_rank_does_not_delay_a_signal) {
   program.wait_for_lines("ready", 3);
   const base::Stopwatch watch;
   program.send(SIGINT);
-  EXPECT_EQ(exit_code(program.wait(kDeadline)), 130);
+  EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 130);
   expect_no_processes_left(watch);
 }
 
@@ -192,7 +193,7 @@ TEST_F(Launch, a_flooding_rank_does_not_hide_a_death) {
   for (const pid_t pid : processes_with(mark_)) {
     if (pid != program.pid()) kill(pid, SIGKILL);
   }
-  EXPECT_EQ(exit_code(program.wait(kDeadline)), 1);
+  EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 1);
 }
 
 TEST_F(Launch, a_line_without_end_is_printed_in_parts) {

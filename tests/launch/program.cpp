@@ -15,6 +15,7 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
+#include "tests/support/deadline.h"
 
 namespace shardwise::testing {
 namespace {
@@ -94,14 +95,21 @@ int Program::wait(double limit_s) {
   const base::Stopwatch watch;
   int status = 0;
   while (waitpid(pid_, &status, WNOHANG) == 0) {
-    if (watch.seconds() > limit_s) {
-      ADD_FAILURE() << "still running after " << limit_s << " s; its standard error: " << errors();
+    if (watch.seconds() > scaled_s(limit_s)) {
+      ADD_FAILURE() << "still running after " << scaled_s(limit_s) << " s; its standard error: " << errors();
       send(SIGKILL);
       limit_s = 1e9;
     }
     usleep(kPollInterval);
   }
   is_running_ = false;
+  return status;
+}
+
+int Program::wait_within(double deadline_s, std::source_location where) {
+  const base::Stopwatch since_call;
+  const int status = wait(/*limit_s=*/60);
+  expect_within(since_call.seconds(), deadline_s, where);
   return status;
 }
 
@@ -117,7 +125,8 @@ std::string Program::coded_errors() const {
 
 std::vector<std::string> Program::wait_for_lines(const std::string& text, size_t count) const {
   std::vector<std::string> found;
-  for (const base::Stopwatch watch; found.size() < count && watch.seconds() < 20; usleep(kPollInterval)) {
+  for (const base::Stopwatch watch; found.size() < count && watch.seconds() < scaled_s(20);
+       usleep(kPollInterval)) {
     found.clear();
     std::istringstream lines(errors());
     for (std::string line; std::getline(lines, line);) {
@@ -149,7 +158,7 @@ std::vector<pid_t> processes_with(const std::string& variable) {
 
 pid_t pid_of_rank(int rank, const std::string& mark) {
   const std::string variable = "SHARDWISE_RANK=" + std::to_string(rank);
-  for (const base::Stopwatch watch; watch.seconds() < kStartLimit; usleep(kPollInterval)) {
+  for (const base::Stopwatch watch; watch.seconds() < scaled_s(kStartLimit); usleep(kPollInterval)) {
     for (const pid_t pid : processes_with(mark)) {
       if (has_variable("/proc/" + std::to_string(pid), variable)) return pid;
     }

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,11 @@ class Program {
     if (pid_ > 0) kill(pid_, signal);
   }
   void press(char key) const;
-  /// Returns waitpid's status; fails the test and kills the program after `limit_s`.
+  /// Returns waitpid's status; fails the test and kills the program after `limit_s`, scaled as every
+  /// deadline.
   int wait(double limit_s = 20);
+  /// As wait(), for a deadline under test: prints how long the program took (tests/support/deadline.h).
+  int wait_within(double deadline_s, std::source_location where = std::source_location::current());
   /// Return what the program has written so far; errors() without the codes of errors.
   std::string output() const;
   std::string errors() const;

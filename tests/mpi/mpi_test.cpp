@@ -8,6 +8,7 @@
 
 #include "shardwise/base/clock.h"
 #include "tests/mpi/mpirun.h"
+#include "tests/support/deadline.h"
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
 
@@ -178,12 +179,12 @@ TEST_P(FaultyRank, EndsTheJob) {
   }
   ASSERT_TRUE(send_to(second, GetParam().signal));
   const base::Stopwatch since;
-  EXPECT_NE(exit_code(program.wait(kDeadline)), 0);
+  EXPECT_NE(exit_code(program.wait_within(kDeadline)), 0);
   if (GetParam().signal == SIGSTOP) {
     EXPECT_PRED2(contains, program.errors(), "rank 1");
     EXPECT_GE(lines_with(program.errors(), "all_reduce #"), 1) << program.errors();
   }
-  while (!processes_with(mark).empty() && since.seconds() < kDeadline) usleep(5000);
+  while (!processes_with(mark).empty() && since.seconds() < scaled_s(kDeadline)) usleep(5000);
   EXPECT_TRUE(processes_with(mark).empty());
 }
 

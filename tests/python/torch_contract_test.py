@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from deadline import SOON_S, within
 from torch_ranks import RanksTest, value
 
 CPU = torch.device("cpu")
-SOON_S = 1.0
 COMM_ERROR = 2  # of c10d's WorkResult
 
 
@@ -27,10 +27,8 @@ class ContractTest(RanksTest):
         self.assertTrue(torch.equal(x, expected), f"{x} is not {expected}")
 
     def within(self, seconds, error, text, call):
-        begin = time.monotonic()
-        with self.assertRaisesRegex(error, text):
+        with within(self, seconds), self.assertRaisesRegex(error, text):
             call()
-        self.assertLess(time.monotonic() - begin, seconds)
 
 
 class HandlesTest(ContractTest):
@@ -318,10 +316,7 @@ class GroupsOfGroupsTest(ContractTest):
 class TimeoutsTest(ContractTest):
     def late(self, call, text):
         """Fails at its own timeout of 0.3 s, not at the group's of 20 s."""
-        begin = time.monotonic()
-        with self.assertRaisesRegex(dist.DistBackendError, text):
-            call()
-        self.assertLess(time.monotonic() - begin, 5)
+        self.within(5, dist.DistBackendError, text, call)
 
     def on_rank_0(self, call):
         @self.on_ranks(2)

@@ -8,11 +8,13 @@
 #include <cstdlib>
 #include <thread>
 
+#include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/mpi/transport.h"
 #include "tests/comm/values.h"
 #include "tests/mpi/ranks/ranks.h"
+#include "tests/support/deadline.h"
 
 namespace shardwise::comm::mpi {
 namespace {
@@ -69,9 +71,9 @@ void leave_fork() {
 /// Returns waitpid's status; kills the child and returns -1 if it does not exit.
 int status_of(pid_t child) {
   int status = 0;
-  const auto start = std::chrono::steady_clock::now();
+  const base::Stopwatch since_start;
   while (waitpid(child, &status, WNOHANG) == 0) {
-    if (std::chrono::steady_clock::now() - start > std::chrono::seconds(5)) {
+    if (since_start.seconds() > scaled_s(5)) {
       kill(child, SIGKILL);
       waitpid(child, &status, 0);
       return -1;
