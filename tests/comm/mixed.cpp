@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <iostream>
 #include <thread>
 
@@ -86,7 +87,7 @@ class RandomSignal {
  public:
   RandomSignal(int signal, unsigned seed, int64_t steps) : signal_(signal) {
     std::mt19937 random(seed);
-    step_ = steps / 4 + int64_t(random()) % (steps / 2);
+    if (signal != 0) step_ = steps / 4 + int64_t(random()) % (steps / 2);
     delay_ = std::chrono::microseconds(random() % 600);
   }
   void before(int64_t step) const {
@@ -99,13 +100,35 @@ class RandomSignal {
 
  private:
   int signal_;
-  int64_t step_;
+  int64_t step_ = -1;
   std::chrono::microseconds delay_;
 };
 
 void abort_all(const Groups& groups, const std::string& reason) {
   for (const TestGroup& group : groups) group.backend->comm::C10dBackend::abort(reason);
 }
+
+volatile std::sig_atomic_t is_asked_to_end = 0;
+
+/// The steps of a program: a given number, or without end until one rank is asked to end.
+class Steps {
+ public:
+  Steps(int64_t count, const comm::Group& group) : count_(count), group_(group) {
+    if (count_ == 0) ::signal(SIGTERM, [](int) { is_asked_to_end = 1; });
+  }
+  bool goes_on(int64_t step) {
+    constexpr int64_t kInterval = 50;
+    if (count_ > 0) return step < count_;
+    if (step % kInterval != 0) return true;
+    std::cout << "step " << step << std::endl;
+    const at::Tensor asked = at::full({1}, int64_t{is_asked_to_end}, at::kLong);
+    return group_.all_reduce(asked, comm::Reduce::max).item<int64_t>() == 0;
+  }
+
+ private:
+  int64_t count_;
+  comm::Group group_;
+};
 
 }  // namespace
 
@@ -120,8 +143,9 @@ void run_mixed(const WorkerPlace& place, std::istream& words) {
   const Groups groups = which == "mesh" ? connect_mesh(rank_options) : connect_world(rank_options);
   Mixed mixed(groups, seed, which == "collectives" ? Mixed::Calls::collectives : Mixed::Calls::all);
   const RandomSignal random_signal(signal, seed, steps);
+  Steps all(steps, groups.front().group);
   try {
-    for (int64_t step = 0; step < steps; ++step) {
+    for (int64_t step = 0; all.goes_on(step); ++step) {
       if (place.rank == victim) random_signal.before(step);
       mixed.step();
     }

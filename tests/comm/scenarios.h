@@ -13,7 +13,8 @@ struct WorkerPlace {
 
 /// "mixed SEED STEPS CALLS [VICTIM SIGNAL]": runs STEPS steps of a random program on the "world" group, on
 /// the groups of a "mesh" as well, or of "collectives" only (no messages) on the world group; prints `done`
-/// or the error. Rank VICTIM sends itself the signal at a time drawn from the seed.
+/// or the error. Rank VICTIM sends itself the signal at a time drawn from the seed. With 0 STEPS it prints
+/// `step N` now and then, and runs until a rank gets SIGTERM.
 void run_mixed(const WorkerPlace& place, std::istream& words);
 /// "soak SEED SECONDS STEPS": runs a random program on all groups of a mesh for at least SECONDS seconds and
 /// STEPS steps; prints `done` and the steps, or the resources that have leaked.

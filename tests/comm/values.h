@@ -27,12 +27,16 @@ inline bool supports(comm::Reduce reduce, at::ScalarType dtype) {
   return !is_bitwise || !at::isFloatingType(dtype);
 }
 
-/// Returns rank r's tensor: element i is (7i + 3r + 1) mod 11, so that sums over a few ranks are exact in
-/// every dtype. A bool element is (6i + r) mod 11 < 5: up to five ranks have equal and different elements.
+/// Returns rank r's tensor: element i is ((7i + 3r + 1) mod 251) mod 11, so that sums over a few ranks are
+/// exact in every dtype, while a shift of elements or a change of ranks shows unless it is by a multiple of
+/// 251. A bool element says whether that of 6i + r is below 5: up to five ranks have equal and different
+/// elements.
 inline at::Tensor value(at::IntArrayRef sizes, int rank, at::ScalarType dtype) {
   const at::Tensor i = at::arange(c10::multiply_integers(sizes), at::kLong);
-  if (dtype == at::kBool) return at::remainder(i.mul(6).add(rank), 11).lt(5).reshape(sizes);
-  return at::remainder(i.mul(7).add(3 * rank + 1), 11).to(dtype).reshape(sizes);
+  const bool is_bool = dtype == at::kBool;
+  const at::Tensor position = is_bool ? i.mul(6).add(rank) : i.mul(7).add(3 * rank + 1);
+  const at::Tensor element = at::remainder(at::remainder(position, 251), 11);
+  return (is_bool ? element.lt(5) : element.to(dtype)).reshape(sizes);
 }
 
 /// Adds one rank's tensor to a reduction, in exact integers.

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -201,7 +202,9 @@ Worker::Worker(const std::string& scenario, const std::string& job, int rank, in
 }
 
 Worker::Worker(Worker&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), pipe_(std::exchange(other.pipe_, -1)) {}
+    : pid_(std::exchange(other.pid_, -1)),
+      pipe_(std::exchange(other.pipe_, -1)),
+      printed_(std::move(other.printed_)) {}
 
 Worker::~Worker() {
   if (pid_ < 0) return;
@@ -214,11 +217,31 @@ void Worker::signal(int number) const {
   kill(pid_, number);
 }
 
-std::string Worker::output() {
-  std::string text;
+bool Worker::read_more() {
   char buffer[4096];
-  for (ssize_t n = 0; (n = read(pipe_, buffer, sizeof(buffer))) > 0;) text.append(buffer, size_t(n));
-  return text;
+  const ssize_t n = read(pipe_, buffer, sizeof(buffer));
+  if (n > 0) printed_.append(buffer, size_t(n));
+  return n > 0;
+}
+
+void Worker::wait_for(const std::string& text) {
+  while (printed_.find(text) == std::string::npos) {
+    if (!read_more()) {
+      ADD_FAILURE() << "a worker ended without '" << text << "': " << printed_;
+      return;
+    }
+  }
+}
+
+const std::string& Worker::printed() {
+  pollfd readable{pipe_, POLLIN, 0};
+  while (poll(&readable, 1, /*timeout=*/0) == 1 && read_more()) continue;
+  return printed_;
+}
+
+std::string Worker::output() {
+  while (read_more()) continue;
+  return printed_;
 }
 
 std::vector<Worker> start_workers(const std::string& scenario, int size, int timeout_ms) {

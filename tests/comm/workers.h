@@ -30,12 +30,20 @@ class Worker {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
+  /// Waits until it has printed `text`; fails the test if it ends before.
+  void wait_for(const std::string& text);
+  /// Returns what it has printed so far.
+  const std::string& printed();
   /// Waits for its end and returns all that it printed.
   std::string output();
 
  private:
   pid_t pid_ = -1;
   int pipe_ = -1;
+  std::string printed_;
+
+  /// Reads what is in the pipe, after waiting for something to be there. Returns false at its end.
+  bool read_more();
 };
 
 /// Starts one worker for each rank of a new job.

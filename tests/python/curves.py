@@ -56,6 +56,14 @@ class CurveTest(ParityTest):
         self.text = self.directory / "text"
         self.text.write_bytes(b"".join(b"%d squared is %d\n" % (i, i * i) for i in range(400)))
         self.all_windows = self.windows(self.text, SEQ_LEN, SEED, (STEPS + 1) * WINDOWS_PER_STEP)
+        self.check_windows()
+
+    def check_windows(self):
+        """The windows are the program's own, so the two curves would agree on wrong ones too: they are pieces of the text,
+        the first tokens of no two the same."""
+        starts = {self.text.read_bytes().find(bytes(window.tolist())) for window in self.all_windows}
+        self.assertNotIn(-1, starts)
+        self.assertEqual(len(starts), len(self.all_windows))
 
     def train(self, *flags):
         """Runs training and returns its log."""
