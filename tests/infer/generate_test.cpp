@@ -47,14 +47,21 @@ struct Expected {
   std::vector<double> logprobs;
 };
 
+/// Returns the token of the largest logit by itself, without the code under test. A sample comes from
+/// infer::sample_token, whose frequencies sampler_test compares with the probabilities.
+int64_t reference_token(const at::Tensor& logits, const Sampling& sampling, int64_t position) {
+  const infer::TokenLogits all = all_of(logits);
+  if (sampling.temperature > 0) return infer::sample_token(all, sampling, position);
+  return std::ranges::max_element(all.logits) - all.logits.begin();
+}
+
 /// Generates token by token with the reference, recomputing the full sequence each time. No penalty.
 Expected reference_tokens(const config::Config& config, const Tensors& weights, const Request& request) {
   Ids text = request.prompt;
   Expected expected;
   for (int64_t i = 0; i < request.max_new_tokens; ++i) {
     const at::Tensor logits = reference_logits(config, weights, text);
-    const int64_t id =
-        infer::sample_token(all_of(logits), request.sampling, static_cast<int64_t>(text.size()));
+    const int64_t id = reference_token(logits, request.sampling, std::ssize(text));
     text.push_back(id);
     expected.ids.push_back(id);
     expected.logprobs.push_back(logits.log_softmax(0)[id].item<double>());
@@ -121,20 +128,40 @@ class Generate : public ::testing::TestWithParam<int> {
   static void SetUpTestSuite() { at::set_num_threads(1); }
 };
 
+void expect_reference_tokens(const config::Config& config, int ranks) {
+  const Tensors weights = random_weights(config, /*seed=*/5, at::kDouble);
+  std::vector<Request> requests{{{3, 16, 0}, 6, {}},
+                                {{3, 16, 0}, 6, {.temperature = 0.8, .seed = 1}},
+                                {{5}, 9, {.temperature = 1.5, .top_k = 4, .seed = 3}},
+                                {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 5, {}}};
+  for (Request& request : requests) request.wants_logprobs = true;
+  for (const auto& result : generated(config, weights, requests, ranks)) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE("request " + std::to_string(i));
+      expect_matches(result.completions[i], requests[i], reference_tokens(config, weights, requests[i]));
+    }
+  }
+}
+
 TEST_P(Generate, MatchesTheReference) {
   for (const auto& [name, config] : variants()) {
-    const Tensors weights = random_weights(config, /*seed=*/5, at::kDouble);
-    std::vector<Request> requests{{{3, 16, 0}, 6, {}},
-                                  {{3, 16, 0}, 6, {.temperature = 0.8, .seed = 1}},
-                                  {{5}, 9, {.temperature = 1.5, .top_k = 4, .seed = 3}},
-                                  {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, 5, {}}};
-    for (Request& request : requests) request.wants_logprobs = true;
-    for (const auto& result : generated(config, weights, requests, GetParam())) {
-      for (size_t i = 0; i < requests.size(); ++i) {
-        SCOPED_TRACE(name + ", request " + std::to_string(i));
-        expect_matches(result.completions[i], requests[i], reference_tokens(config, weights, requests[i]));
-      }
-    }
+    SCOPED_TRACE(name);
+    expect_reference_tokens(config, GetParam());
+  }
+}
+
+// The head counts of Llama 3 (32 over 8, of 64 elements in 3.2) and of GPT-2 (12 of 64), whose heads 8 ranks
+// do not divide.
+TEST(GenerateOnEightRanks, MatchesTheReference) {
+  at::set_num_threads(1);
+  config::Config llama = small_config();
+  llama.num_attention_heads = 32, llama.num_key_value_heads = 8, llama.head_dim = 64;
+  config::Config gpt2 = small_config();
+  gpt2.num_attention_heads = gpt2.num_key_value_heads = 12, gpt2.head_dim = 64;
+  gpt2.norm = config::Norm::layer, gpt2.positions = config::Positions::learned;
+  for (const config::Config& config : {llama, gpt2}) {
+    SCOPED_TRACE(config.num_attention_heads);
+    expect_reference_tokens(config, /*ranks=*/8);
   }
 }
 

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <mutex>
 #include <regex>
 #include <string>
 
+#include "tests/support/decoder_space.h"
 #include "tests/support/grid.h"
+#include "tests/support/ranks.h"
 
 namespace shardwise::testing {
 
@@ -92,5 +95,20 @@ class GridResult {
   std::string where_, nearest_;
   std::map<std::string, KindResult> by_kind_;
 };
+
+/// Runs the step on its ranks and compares all of its results with the reference.
+inline void compare(const Case& c, const Prepared& prepared, GridResult& result) {
+  Board board(c.ranks);
+  std::mutex mutex;
+  on_ranks(c.ranks, [&](const comm::Group& group) {
+    const std::vector<Distance> all = distances(prepared, c.run, group, board);
+    const std::lock_guard lock(mutex);
+    for (const Distance& distance : all) {
+      EXPECT_LE(distance.error, distance.bound)
+          << distance.what << " on rank " << group.rank() << "; " << c.name;
+      result.add(distance, c.name);
+    }
+  });
+}
 
 }  // namespace shardwise::testing

@@ -6,31 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <mutex>
 #include <regex>
 
 #include "tests/model/grid_result.h"
-#include "tests/support/decoder_space.h"
 #include "tests/support/extent.h"
-#include "tests/support/grid.h"
-#include "tests/support/ranks.h"
 
 namespace shardwise::testing::grid_test {
 namespace {
-
-void check(const Case& c, const Prepared& prepared, GridResult& result) {
-  Board board(c.ranks);
-  std::mutex mutex;
-  on_ranks(c.ranks, [&](const comm::Group& group) {
-    const std::vector<Distance> all = distances(prepared, c.run, group, board);
-    const std::lock_guard lock(mutex);
-    for (const Distance& distance : all) {
-      EXPECT_LE(distance.error, distance.bound)
-          << distance.what << " on rank " << group.rank() << "; " << c.name;
-      result.add(distance, c.name);
-    }
-  });
-}
 
 // Checks combinations that differ only in their modes (in_every_mode) and share one reference.
 void check_modes(const std::vector<Combination>& modes, const Space& space, at::ScalarType dtype,
@@ -39,7 +21,7 @@ void check_modes(const std::vector<Combination>& modes, const Space& space, at::
   for (const Combination& combination : modes) {
     const Case c = case_of(combination, space);
     prepared.problem.frozen = c.problem.frozen;
-    EXPECT_NO_THROW(check(c, prepared, result)) << c.name;
+    EXPECT_NO_THROW(compare(c, prepared, result)) << c.name;
   }
 }
 

@@ -23,12 +23,12 @@ std::vector<base::Range> padded(int64_t sequence) {
 config::Config Problem::config() const {
   config::Config config;
   config.vocab_size = vocab;
-  config.hidden_size = 24;
+  config.hidden_size = hidden;
   config.intermediate_size = ffn;
   config.num_hidden_layers = 2;
   config.num_attention_heads = heads.query;
   config.num_key_value_heads = heads.kv;
-  config.head_dim = 6;
+  config.head_dim = head_dim;
   config.max_position_embeddings = 64;
   config.norm = norm;
   config.norm_eps = 1e-5;

@@ -41,6 +41,7 @@ struct Problem {
   bool has_qk_norm = false;
   std::optional<int64_t> window = {};
   std::vector<bool> slides = {};
+  int64_t hidden = 24, head_dim = 6;
 
   // The training step.
   bool is_padded = false;
