@@ -1,6 +1,6 @@
-// Groups of ranks with one GPU each. The rendezvous and the errors without a GPU are tested on every machine; the
-// collectives (gpu_ranks.cpp) only if this process sees a GPU. Otherwise the suite NcclOnGpus skips itself, which ctest
-// lists as not run.
+// Groups of ranks with one GPU each. The rendezvous and the errors without a GPU are tested on every machine;
+// the collectives (gpu_ranks.cpp) only if this process sees a GPU. Otherwise the suite NcclOnGpus skips
+// itself, which ctest lists as not run.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -111,8 +111,8 @@ void add(const char* suite, const std::string& name, Make make) {
                           [make]() -> ::testing::Test* { return make(); });
 }
 
-/// Registers the tests for this machine, with or without GPUs. Both have the same suites, because ctest lists them when it
-/// links the program.
+/// Registers the tests for this machine, with or without GPUs. Both have the same suites, because ctest lists
+/// them when it links the program.
 bool register_by_machine() {
   constexpr const char *kMachine = "NcclOnThisMachine", *kGpus = "NcclOnGpus";
   const std::string error = gpu_error();

@@ -1,5 +1,5 @@
-// The main function of the test programs. A run in which a test skipped itself exits with kSkipped, so that ctest counts
-// its suite as "not run" instead of as passed (tests/suites.cmake).
+// The main function of the test programs. A run in which a test skipped itself exits with kSkipped, so that
+// ctest counts its suite as "not run" instead of as passed (tests/suites.cmake).
 #include <gtest/gtest.h>
 
 namespace {
