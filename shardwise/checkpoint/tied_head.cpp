@@ -12,7 +12,7 @@ namespace shardwise::checkpoint {
 namespace {
 
 constexpr const char* kHead = "lm_head.weight";
-constexpr int64_t kBlockBytes = int64_t{1} << 20;
+constexpr int64_t kHeadBlockBytes = int64_t{1} << 20;
 
 std::string bytes_of(const TensorSource& source, int64_t offset, int64_t length) {
   std::string bytes(static_cast<size_t>(length), '\0');
@@ -24,8 +24,8 @@ std::string bytes_of(const TensorSource& source, int64_t offset, int64_t length)
 bool has_rows(const TensorSource& head, const TensorSource& part) {
   const int64_t row_bytes = head.tensor->bytes() / head.tensor->shape.at(0);
   const int64_t all = part.size * row_bytes;
-  for (int64_t done = 0; done < all; done += kBlockBytes) {
-    const int64_t length = std::min(kBlockBytes, all - done);
+  for (int64_t done = 0; done < all; done += kHeadBlockBytes) {
+    const int64_t length = std::min(kHeadBlockBytes, all - done);
     if (bytes_of(part, part.file_begin * row_bytes + done, length) !=
         bytes_of(head, part.begin * row_bytes + done, length))
       return false;
