@@ -1,5 +1,6 @@
 #include "shardwise/base/log.h"
 
+#include <algorithm>
 #include <string>
 
 #include "shardwise/base/console.h"
@@ -8,7 +9,12 @@
 namespace shardwise::base {
 
 void log_info(std::string_view text) {
-  Console::standard_error().line(printable(text));
+  std::string lines;
+  for (size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    lines += (begin == 0 ? "" : "\n") + printable(text.substr(begin, end - begin));
+  }
+  Console::standard_error().line(lines);
 }
 
 void log_warning(std::string_view text) {

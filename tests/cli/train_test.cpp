@@ -38,6 +38,7 @@ TEST_F(TrainProgram, StartsItsRanksAndReportsThem) {
   EXPECT_TRUE(log[1].contains("val_loss"));
   EXPECT_FALSE(log[2].contains("val_loss"));
   EXPECT_PRED2(contains, program.errors(), "step 4/4");
+  EXPECT_PRED2(contains, program.errors(), "\nrank  peak memory");  // a line of its own
 }
 
 /// Checks that the planned memory of each rank is within 5 % of the measured one, in sum and in shared
