@@ -120,7 +120,8 @@ std::string limit_of(const std::string& jinja, const RenderLimits& limits) {
 
 TEST(ChatTemplate, TimeIsLimited) {
   const std::string loop = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
-  EXPECT_EQ(limit_of(loop, {.seconds = 0.1}), "time");
+  const std::string folded = "{{ [1] | slice(1000000000) | sum(start=[]) }}";  // while jinja2 compiles
+  for (const std::string& slow : {loop, folded}) EXPECT_EQ(limit_of(slow, {.seconds = 0.1}), "time");
   EXPECT_EQ(limit_of("{% for a in range(99) %}{% endfor %}", {.seconds = 1000}), "none");
   EXPECT_EQ(render("after it"), "after it");
 }
@@ -143,7 +144,9 @@ TEST(ChatTemplate, MemoryIsLimited) {
 TEST(ChatTemplate, TextAndIntegersAreLimited) {
   EXPECT_PRED2(contains, render_error("{{ 'x' * 20000000 }}"), "as at most 16777216 bytes; got 20000000");
   EXPECT_EQ(render("{{ 'x' * 16777216 }}").size(), 16777216u);
-  for (const char* large : {"{{ 9**(9**9) }}", "{{ (10**9999) * (10**9999) }}"})
+  EXPECT_PRED2(contains, render_error("{{ (0).from_bytes('x'.encode(), 'little') }}"), "SecurityError");
+  for (const char* large :
+       {"{{ 9**(9**9) }}", "{{ ('f' * 20000) | int(base=16) }}", "{{ (10**9999) * (10**9999) }}"})
     EXPECT_PRED2(contains, render_error(large), "OverflowError: integers must have at most 65536 bits");
   EXPECT_EQ(render("{{ 2**10 * 3 }} {{ 2**-1 }} {{ 'ab' * 2 }} {{ 1.5**2 }}"), "3072 0.5 abab 2.25");
 }

@@ -82,10 +82,10 @@ Limits::~Limits() {
     is_over_ = true;
   }
   ended_.notify_one();
-  Py_BEGIN_ALLOW_THREADS  // the clock may be waiting for the GIL
-      clock_.join();
-  Py_END_ALLOW_THREADS PyThreadState_SetAsyncExc(thread_,
-                                                 nullptr);  // which may have come too late for the code
+  PyThreadState* const state = PyEval_SaveThread();  // the clock may be waiting for the GIL
+  clock_.join();
+  PyEval_RestoreThread(state);
+  PyThreadState_SetAsyncExc(thread_, nullptr);  // it may have come too late for the code
 }
 
 void Limits::interrupt_after(double seconds) {
@@ -93,7 +93,7 @@ void Limits::interrupt_after(double seconds) {
   if (ended_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return is_over_; })) return;
   lock.unlock();
   const PyGILState_STATE state = PyGILState_Ensure();
-  PyThreadState_SetAsyncExc(thread_, PyExc_TimeoutError);
+  PyThreadState_SetAsyncExc(thread_, PyExc_KeyboardInterrupt);  // no Exception: jinja2 catches those
   PyGILState_Release(state);
 }
 

@@ -13,7 +13,7 @@ namespace shardwise::text::jinja {
 void count_python_memory();
 
 /// From construction to destruction, Python's code gets MemoryError for an object that would take more than
-/// `bytes` in addition to all present ones, and, in this thread, TimeoutError between two steps of the
+/// `bytes` in addition to all present ones, and, in this thread, KeyboardInterrupt between two steps of the
 /// interpreter once `seconds` have passed. One at a time; the caller holds the GIL at both ends.
 class Limits {
  public:

@@ -86,7 +86,7 @@ extern "C" __attribute__((visibility("default"))) void shardwise_render_chat(con
     const shardwise::text::jinja::Limits limits(seconds, bytes);
     answer = (*function)(request).cast<std::string>();
   } catch (const py::error_already_set& error) {
-    if (!error.matches(PyExc_MemoryError) && !error.matches(PyExc_TimeoutError)) throw;
+    if (!error.matches(PyExc_MemoryError) && !error.matches(PyExc_KeyboardInterrupt)) throw;
     answer = error.matches(PyExc_MemoryError) ? R"({"limit": "memory"})" : R"({"limit": "time"})";
   }
 } catch (const std::exception& error) {

@@ -2,7 +2,7 @@
 
 module.cpp runs this file once in an isolated Python and calls `answer`: JSON object in, JSON object out. Templates are
 untrusted, since they come with the model, so they run in jinja2's sandbox on plain JSON values only. module.cpp limits their
-time and memory: it raises TimeoutError or MemoryError here.
+time and memory: it raises KeyboardInterrupt or MemoryError here.
 """
 import datetime
 import functools
@@ -15,7 +15,7 @@ import jinja2.nodes
 import jinja2.sandbox
 import jinja2.utils
 
-# No computation of one step, which nothing can interrupt, takes longer than this many bits need.
+# Arithmetic of integers is a single step, which nothing can interrupt: this many bits take no time.
 MAX_INTEGER_BITS = 1 << 16
 
 # Fields of a message that may contain its reasoning; templates read the first, some the second.
@@ -84,7 +84,7 @@ def bits(value):
 
 
 class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
-    """jinja2's sandbox, which also limits the size of integers: their products are single steps of Python."""
+    """jinja2's sandbox, which also limits the size of integers, wherever a template could get a large one."""
 
     intercepted_binops = frozenset(["*", "**"])
 
@@ -94,11 +94,26 @@ class Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
             raise OverflowError(f"integers must have at most {MAX_INTEGER_BITS} bits")
         return super().call_binop(context, operator, left, right)
 
+    def is_safe_attribute(self, obj, attr, value):
+        return attr != "from_bytes" and super().is_safe_attribute(obj, attr, value)
+
+
+def bounded(to_integer):
+    @functools.wraps(to_integer)
+    def convert(*args, **fields):
+        value = to_integer(*args, **fields)
+        if bits(value) > MAX_INTEGER_BITS:
+            raise OverflowError(f"integers must have at most {MAX_INTEGER_BITS} bits")
+        return value
+
+    return convert
+
 
 def environment():
     env = Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
     env.filters["tojson"] = to_json
+    env.filters["int"] = bounded(env.filters["int"])
     env.globals.update(raise_exception=raise_exception, strftime_now=strftime_now, dict=Dict(), namespace=Namespace)
     return env
 
@@ -137,7 +152,7 @@ def answer(request):
         text = render(**json.loads(request))
         text.encode()  # an unpaired surrogate is not valid text
         return json.dumps({"text": text})
-    except (MemoryError, TimeoutError):
+    except MemoryError:
         raise
     except Exception as error:
         words = f"{location(error)}{type(error).__name__}: {error}"
