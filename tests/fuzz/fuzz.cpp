@@ -105,6 +105,7 @@ void replay(const Target& target) {
 }
 
 int replay_all(const std::vector<std::string>& names) try {
+  for (const std::string& name : names) target(name);  // throws for an unknown one
   for (const Target& target : targets()) {
     if (names.empty() || std::find(names.begin(), names.end(), target.name) != names.end()) replay(target);
   }
@@ -117,7 +118,8 @@ int replay_all(const std::vector<std::string>& names) try {
 /// The reader of this process, which LLVMFuzzerInitialize chooses: libFuzzer passes no state to its
 /// callbacks.
 const Reader& reader() {
-  static const Reader& chosen = *new Reader(target(std::getenv("SHARDWISE_FUZZ_TARGET")));
+  const char* name = std::getenv("SHARDWISE_FUZZ_TARGET");
+  static const Reader& chosen = *new Reader(target(name == nullptr ? "" : name));
   return chosen;
 }
 

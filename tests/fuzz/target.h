@@ -13,9 +13,9 @@ struct Target {
   std::string name;  // also that of its directories in seeds/ and files/
   std::string file;  // the file name of its input
   std::string (Mutator::*mutate)(const std::string& seed, const std::string& other);
-  /// Reads the input at `path`, beside copies of the target's files. Errors: c10::ValueError, or another
-  /// error that the reader documents and the target catches, if the reader rejects the input;
-  /// std::logic_error if it accepts the input and an invariant is violated.
+  /// Reads the input at `path`, beside copies of the target's files. Errors: c10::Error of one short line
+  /// with a code if the reader rejects the input; std::logic_error if it accepts the input and an invariant
+  /// is violated.
   std::function<void(const std::string& path)> read;
 };
 
