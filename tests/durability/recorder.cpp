@@ -3,7 +3,7 @@
 //
 // A lock is held over each system call and its record, so that the log has the order in which the kernel
 // changed the tree, over all processes of a job. Changes by other calls than these (mmap, copy_file_range)
-// are missed; recording_test.h therefore compares the recorded tree with the real one.
+// are missed; recorded_run.h therefore compares the recorded tree with the real one.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/fs.h>

@@ -13,9 +13,7 @@ constexpr const char* kVariable = "SHARDWISE_TEST_TIME_SCALE";
 class Deadline : public ::testing::Test {
  protected:
   Deadline() { unsetenv(kVariable); }
-  ~Deadline() override {
-    if (before_) setenv(kVariable, before_->c_str(), 1);
-  }
+  ~Deadline() override { before_ ? setenv(kVariable, before_->c_str(), 1) : unsetenv(kVariable); }
 
  private:
   std::optional<std::string> before_ = base::env_text(kVariable);
