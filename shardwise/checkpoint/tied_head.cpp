@@ -51,10 +51,12 @@ void warn_of_unused_head(const std::filesystem::path& directory, const std::stri
       config::stored_names(config::family_of(config.model_type), "model.embed_tokens.weight").names;
   const std::string embedding = name_in(files, names.front(), config);
   if (!files.contains(kHead) || !files.contains(embedding) || is_copy_of(files, embedding)) return;
-  base::log_warning(fmt::format(
-      "{}: {} should equal {} in {}, whose config.json has tie_word_embeddings true; got other values, which "
-      "are not used; set tie_word_embeddings to false to use them, as transformers does [SW0591]",
-      command, kHead, embedding, directory.string()));
+  base::log_warning(
+      fmt::format("{}: {} should equal {} in {}, whose config.json has tie_word_embeddings true; got another "
+                  "dtype, shape "
+                  "or value, and it is not used; set tie_word_embeddings to false to use it, as transformers "
+                  "does [SW0591]",
+                  command, kHead, embedding, directory.string()));
 }
 
 }  // namespace shardwise::checkpoint

@@ -119,7 +119,8 @@ void add_result_flags(Flags& flags, TrainOptions& o, bool& json) {
   flags.value(
       "--resume DIR", o.resume,
       "resume from DIR/latest or DIR/step-N, at any --tp, with the flags of the saved run under Model, "
-      "Steps and AdamW and its --val-fraction; a seed, --seq-len, weight decay, beta, eps or clipping "
+      "Steps (but --stop-after) and AdamW and its --val-fraction; a seed, --seq-len, weight decay, beta, eps "
+      "or clipping "
       "that differs is refused, another difference is logged; losses are those of an uninterrupted "
       "run if the text is the same and nothing differs");
   flags.value("--log FILE", o.log,

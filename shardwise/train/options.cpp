@@ -70,14 +70,19 @@ void check_steps(const TrainOptions& o) {
                     *o.stop_after, " and ", o.steps, " [SW0036]");
 }
 
+/// Returns the hint for two flags that contradict each other, of which the user may have given one.
+const char* of_resumed(const TrainOptions& o) {
+  return o.resume ? "; a flag that is not given has the resumed run's value" : "";
+}
+
 void check_optimizer(const TrainOptions& o) {
   positive("--lr", o.lr);
   not_negative("--min-lr", o.final_lr());
   TORCH_CHECK_VALUE(o.final_lr() <= o.lr, "train: --min-lr must be at most --lr; got ", o.final_lr(), " and ",
-                    o.lr, " [SW0037]");
+                    o.lr, of_resumed(o), " [SW0037]");
   at_least("--warmup", o.warmup_steps(), 0);
   TORCH_CHECK_VALUE(o.warmup_steps() <= o.steps, "train: --warmup must be at most --steps; got ",
-                    o.warmup_steps(), " and ", o.steps, " [SW0038]");
+                    o.warmup_steps(), " and ", o.steps, of_resumed(o), " [SW0038]");
   not_negative("--weight-decay", o.weight_decay);
   in_unit_interval("--beta1", o.beta1);
   in_unit_interval("--beta2", o.beta2);
