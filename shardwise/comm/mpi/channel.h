@@ -5,6 +5,7 @@
 // sends every peer a 64-byte announcement of the collective. Small inputs are appended as its payload; such
 // reductions need no further messages.
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <mutex>
@@ -120,7 +121,7 @@ class Channel : public GroupGuard {
 
   Membership membership_;
   int64_t message_bytes_;
-  uint64_t sequence_ = 0;
+  std::atomic<uint64_t> sequence_ = 0;  // read by other threads
   int64_t inter_node_bytes_ = 0;
   Descriptor mine_;
   std::shared_ptr<Announcements> announcements_;

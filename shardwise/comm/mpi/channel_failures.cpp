@@ -104,8 +104,9 @@ void Channel::leave() {
   send_to_all(message);
 }
 
-// The first recorded failure is the one that all ranks report.
+// The first recorded failure is the one that all ranks report. A fork is not a rank: it tells nobody.
 void Channel::record_failure(const Failure& failure) {
+  if (is_fork()) return;
   {
     const std::lock_guard guard(failure_mutex_);
     if (failure_) return;

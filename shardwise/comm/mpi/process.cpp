@@ -1,6 +1,7 @@
 #include "shardwise/comm/mpi/process.h"
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -141,6 +142,9 @@ std::unique_lock<std::timed_mutex> Process::try_lock() {
 }
 
 std::unique_lock<std::timed_mutex> Process::lock() {
+  TORCH_CHECK_VALUE(!is_fork(), "MPI: only the process that started it may use it; got a call in process ",
+                    getpid(),
+                    ", a fork of it; call collectives in the parent, or start workers by spawn [SW0605]");
   std::unique_lock guard = try_lock();
   if (guard) return guard;
   const ProcessOptions job{rank_, size_, timeout_};

@@ -49,9 +49,10 @@ class Process {
   MPI_Comm world() const { return world_; }
   int largest_tag() const { return largest_tag_; }
   /// Locks MPI; held around every MPI call. Only `run` waits for peers while holding it.
-  /// Errors: base::CommError if a timed-out call of `run` still holds the lock, or MPI has been shut down.
+  /// Errors: base::CommError if a timed-out call of `run` still holds the lock, or MPI has been shut down;
+  /// c10::ValueError in a fork.
   std::unique_lock<std::timed_mutex> lock();
-  /// Locks MPI like `lock`, but returns an empty lock where `lock` throws.
+  /// Locks MPI like `lock`, but returns an empty lock where `lock` throws a CommError. Not in a fork.
   std::unique_lock<std::timed_mutex> try_lock();
 
   /// Returns a lock to hold while a group is created. Errors: c10::ValueError if another thread holds it.

@@ -165,7 +165,21 @@ TEST(Lifetime, ShutdownTimesOutIfARankNeverCallsIt) {
   shared.barrier();
 }
 
-// Two threads of a rank, and a fork of it, call the group while rank 1 is late.
+/// Returns the number of calls of a fork that did not throw the error of a fork.
+int try_calls_of_fork(C10dBackend& backend, c10d::Work& received) {
+  const auto is_refused = [](const std::function<void()>& call, const std::string& text) {
+    return error_of(call).find(text) == 0;
+  };
+  const std::string of_mpi = "MPI: only the process that started it may use it; got a call in process";
+  int wrong = !is_refused([&] { backend.barrier({})->wait(); },
+                          "barrier: only the process that connected the group is its rank");
+  wrong += !is_refused([&] { received.isCompleted(); }, of_mpi);
+  wrong += !is_refused([&] { received.wait(kNoTimeout); }, of_mpi);
+  backend.abort("by a fork");
+  return wrong;
+}
+
+// Two threads of a rank, and a fork of it, call the group while rank 1 is late. The fork inherits a receive.
 TEST(Lifetime, SecondThreadsAndForksAreRefused) {
   const auto backend = new_backend(std::chrono::seconds(20));
   const Group shared = shared_group();
@@ -187,13 +201,16 @@ TEST(Lifetime, SecondThreadsAndForksAreRefused) {
     std::vector<at::Tensor> x = {value({5}, 0, at::kFloat)};
     backend->allreduce(x, {})->wait();
   }
+  const int other = 1 - backend->getRank();
+  std::vector<at::Tensor> sent = {value({5}, 1, at::kFloat)}, message = {at::empty({5})};
+  const auto received = backend->recv(message, other, /*tag=*/0);
   const pid_t child = fork();
-  if (child == 0) {
-    const std::string error = error_of([&] { backend->barrier({})->wait(); });
-    _exit(error.find("barrier: only the process that connected the group is its rank") == 0 ? 0 : 1);
-  }
+  if (child == 0) _exit(try_calls_of_fork(*backend, *received));
   EXPECT_EQ(status_of(child), 0);
   backend->barrier({})->wait();
+  backend->send(sent, other, /*tag=*/0)->wait();
+  received->wait(kNoTimeout);
+  EXPECT_TRUE(message[0].equal(sent[0]));
 }
 
 TEST(Lifetime, AfterShutdownEveryCallThrows) {
