@@ -8,6 +8,7 @@ namespace shardwise::base {
 /// Remembers the process that constructs it.
 class ProcessMark {
  public:
+  /// Errors: c10::Error if the system cannot count forks (no memory).
   ProcessMark();
   /// Returns whether this process is a fork of the one that constructed the mark. A load: calls may be
   /// checked one by one, which getpid, a system call, would slow down.
