@@ -89,4 +89,10 @@ def register() -> None:
     for name in ("_get_sequence_number_for_group", "_set_sequence_number_for_group"):
         _replace([dist.ProcessGroup], name, _sequence_call)
     _replace([DistributedDataParallel], "_get_ddp_logging_data", _ddp_logging_data)
-    setattr(torch._C._distributed_c10d.Backend, "options", property(_C.backend_options))  # torch's backends have their own
+
+    def options(backend: Backend) -> Backend.Options:  # torch's backends have their own
+        if backend.name() != "shardwise":
+            raise AttributeError("options")
+        return _C.backend_options(backend)
+
+    setattr(torch._C._distributed_c10d.Backend, "options", property(options))

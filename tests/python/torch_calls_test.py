@@ -63,6 +63,8 @@ class CallsTest(RanksTest):
             for call in (lambda: dist.monitored_barrier(fake), lambda: fake._get_sequence_number_for_group()):
                 with self.assertRaisesRegex((ValueError, RuntimeError), "only implemented for GLOO|not yet support sequence"):
                     call()
+            with self.assertRaisesRegex(AttributeError, "options"):  # of a backend that has none
+                torch._C._distributed_c10d.Backend.options.fget(backend_of(fake))
 
     def test_sequence_numbers(self):
         @self.on_ranks(2)
