@@ -14,6 +14,10 @@ void check_dense(const at::Tensor& x, const char* name) {
   TORCH_CHECK_VALUE(x.is_cpu() && x.layout() == at::kStrided, name,
                     ": accepts dense tensors on the CPU; got a ", x.layout(), " tensor on ", x.device(),
                     " [SW0469]");
+  TORCH_CHECK_VALUE(!x.is_conj() && !x.is_neg(), name,
+                    ": accepts tensors whose memory holds their values; got a ",
+                    x.is_conj() ? "conjugated view; call resolve_conj()" : "negated view; call resolve_neg()",
+                    " first [SW0607]");
 }
 
 void check_dense(const Tensors& tensors, const char* name) {

@@ -7,7 +7,7 @@
 
 namespace shardwise::comm {
 
-/// Checks that `x` is dense and on the CPU.
+/// Checks that `x` is dense, on the CPU, and no conjugated or negated view.
 void check_dense(const at::Tensor& x, const char* name);
 void check_dense(const CollectiveBackend::Tensors& tensors, const char* name);
 /// Returns the only tensor of a list.
