@@ -1,4 +1,5 @@
 """Use of a group that shared memory cannot serve, by a second thread or by a forked child, is an error there; DataLoaders work."""
+import multiprocessing
 import os
 import signal
 import threading
@@ -40,6 +41,8 @@ class ThreadsAndForksTest(RanksTest):
         self.assertTrue(torch.equal(x, sum(value((5000,), peer) for peer in range(size))))
 
     def test_a_second_thread_is_refused(self):
+        is_refused = multiprocessing.get_context("fork").Event()
+
         @self.on_ranks(2)
         def body(rank, size):
             group, refused = dist.group.WORLD._get_backend(torch.device("cpu")), []
@@ -53,12 +56,13 @@ class ThreadsAndForksTest(RanksTest):
                     dist.broadcast(torch.ones(3), 0)
                 except BaseException as error:
                     refused.append(error)
+                is_refused.set()
 
             thread = threading.Thread(target=second)
             if rank == 0:
                 thread.start()
             else:
-                time.sleep(0.5)
+                self.assertTrue(is_refused.wait(scaled_s(SOON_S)))
             self.sum_is_right(rank, size)
             if rank == 0:
                 thread.join()
