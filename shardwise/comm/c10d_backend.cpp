@@ -99,7 +99,8 @@ C10dBackend::WorkPtr C10dBackend::run_message(OpType op, const Call& call) {
 }
 
 template <class Check>
-void C10dBackend::check_or_abort(const Check& check) const {
+void C10dBackend::check_or_abort(OpType op, const Check& check) const {
+  const GroupGuard::Call in_flight(backend_->guard(), call_name(op));
   try {
     check();
   } catch (const c10::ValueError& error) {
@@ -150,16 +151,17 @@ C10dBackend::WorkPtr C10dBackend::allgather(std::vector<Tensors>& outputs, Tenso
   const at::Tensor& input = single(inputs, "allgather");
   TORCH_CHECK_VALUE(outputs.size() == 1, "allgather: accepts one list of outputs; got ", outputs.size(),
                     " [SW0483]");
-  check_gathered(outputs[0], input, rank_, size_, "allgather");
+  check_or_abort(OpType::ALLGATHER, [&] { check_gathered(outputs[0], input, rank_, size_, "allgather"); });
   return run(OpType::ALLGATHER, options, outputs[0], [&] { backend_->all_gather(outputs[0], input); });
 }
 
 C10dBackend::WorkPtr C10dBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                       const c10d::AllgatherOptions& options) {
   std::vector<Tensors> by_input = transposed(outputs, inputs.size(), "allgather_coalesced");
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    check_gathered(by_input[i], inputs[i], rank_, size_, "allgather_coalesced");
-  }
+  check_or_abort(OpType::ALLGATHER_COALESCED, [&] {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      check_gathered(by_input[i], inputs[i], rank_, size_, "allgather_coalesced");
+  });
   return run(OpType::ALLGATHER_COALESCED, options, joined(outputs), [&] {
     for (size_t i = 0; i < inputs.size(); ++i) backend_->all_gather(by_input[i], inputs[i]);
   });
@@ -187,10 +189,12 @@ C10dBackend::WorkPtr C10dBackend::reduce_scatter(Tensors& outputs, std::vector<T
   at::Tensor& output = single(outputs, "reduce_scatter");
   TORCH_CHECK_VALUE(inputs.size() == 1, "reduce_scatter: accepts one list of inputs; got ", inputs.size(),
                     " [SW0484]");
-  check_pieces(inputs[0], output, size_, "reduce_scatter");
-  TORCH_CHECK_VALUE(inputs[0][size_t(rank_)].sizes() == output.sizes(),
-                    "reduce_scatter: output and this rank's input must have the same shape; got ",
-                    output.sizes(), " and ", inputs[0][size_t(rank_)].sizes(), " [SW0485]");
+  check_or_abort(OpType::REDUCE_SCATTER, [&] {
+    check_pieces(inputs[0], output, size_, "reduce_scatter");
+    TORCH_CHECK_VALUE(inputs[0][size_t(rank_)].sizes() == output.sizes(),
+                      "reduce_scatter: output and this rank's input must have the same shape; got ",
+                      output.sizes(), " and ", inputs[0][size_t(rank_)].sizes(), " [SW0485]");
+  });
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter");
   at::Tensor out = as_real(output, reduce, "reduce_scatter");
   const Tensors pieces = as_real(inputs[0], reduce, "reduce_scatter");
@@ -227,13 +231,12 @@ C10dBackend::WorkPtr C10dBackend::scatter(Tensors& outputs, std::vector<Tensors>
   at::Tensor& output = single(outputs, "scatter");
   check_rank(options.rootRank, size_, "scatter");
   const bool is_root = options.rootRank == rank_;
-  check_or_abort([&] { check_lists(inputs.size(), is_root, "scatter"); });
-  if (is_root) {
-    check_or_abort([&] {
-      check_pieces(inputs[0], output, size_, "scatter");
-      check_own(inputs[0][size_t(rank_)], output, "scatter");
-    });
-  }
+  check_or_abort(OpType::SCATTER, [&] {
+    check_lists(inputs.size(), is_root, "scatter");
+    if (!is_root) return;
+    check_pieces(inputs[0], output, size_, "scatter");
+    check_own(inputs[0][size_t(rank_)], output, "scatter");
+  });
   return run(OpType::SCATTER, options, outputs,
              [&] { backend_->scatter(output, is_root ? inputs[0] : Tensors(), int(options.rootRank)); });
 }
@@ -243,10 +246,12 @@ C10dBackend::WorkPtr C10dBackend::gather(std::vector<Tensors>& outputs, Tensors&
   const at::Tensor& input = single(inputs, "gather");
   check_rank(options.rootRank, size_, "gather");
   const bool is_root = options.rootRank == rank_;
-  check_or_abort([&] { check_lists(outputs.size(), is_root, "gather"); });
+  check_or_abort(OpType::GATHER, [&] {
+    check_lists(outputs.size(), is_root, "gather");
+    if (is_root) check_gathered(outputs[0], input, rank_, size_, "gather");
+  });
   Tensors none;
   Tensors& pieces = is_root ? outputs[0] : none;
-  if (is_root) check_or_abort([&] { check_gathered(pieces, input, rank_, size_, "gather"); });
   return run(OpType::GATHER, options, pieces,
              [&] { backend_->gather(pieces, input, int(options.rootRank)); });
 }
@@ -256,7 +261,7 @@ C10dBackend::WorkPtr C10dBackend::alltoall_base(at::Tensor& output, at::Tensor& 
                                                 std::vector<int64_t>& input_splits,
                                                 const c10d::AllToAllOptions& options) {
   std::vector<int64_t> output_rows, input_rows;
-  check_or_abort([&] {
+  check_or_abort(OpType::ALLTOALL_BASE, [&] {
     check_dense({output, input}, "alltoall_base");
     TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(),
                       "alltoall_base: accepts two CPU tensors of one dtype; got ", output.scalar_type(),
@@ -274,7 +279,7 @@ C10dBackend::WorkPtr C10dBackend::alltoall_base(at::Tensor& output, at::Tensor& 
 
 C10dBackend::WorkPtr C10dBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                            const c10d::AllToAllOptions& options) {
-  check_or_abort([&] {
+  check_or_abort(OpType::ALLTOALL, [&] {
     TORCH_CHECK_VALUE(int(inputs.size()) == size_, "alltoall: accepts one input per rank; got ",
                       inputs.size(), " [SW0487]");
     check_pieces(inputs, inputs[0], size_, "alltoall");

@@ -21,10 +21,11 @@ namespace shardwise::comm {
 /// scatter, gather and all-to-all accept pieces of any size on which sender and receiver agree. A timeout in
 /// a call's options replaces the group's. Errors: c10::ValueError for arguments, thrown by the call;
 /// base::CommError for failed peers and for sizes that differ, thrown by the call if its options have asyncOp
-/// false, else by its Work. Arguments that only one rank can find invalid (lists and splits of scatter,
-/// gather and all-to-all) throw a ValueError there and abort the group, because the other ranks already wait
-/// for that rank. Any other error of one rank alone, such as lack of memory, aborts it too. A call while
-/// another thread's is in flight, or in a fork of the process, throws a ValueError and sends nothing.
+/// false, else by its Work. Arguments that only one rank may find invalid (the lists and splits of gathers,
+/// scatters and all-to-all) throw a ValueError there and abort the group, because the other ranks already
+/// wait for that rank. Any other error of one rank alone in a call, such as lack of memory, aborts it too;
+/// one in the wait for a message does not, because no peer waits for it. A call while another thread's is in
+/// flight, or in a fork of the process, throws a ValueError and sends nothing.
 class C10dBackend : public c10d::Backend {
  public:
   using Tensors = CollectiveBackend::Tensors;
@@ -96,9 +97,10 @@ class C10dBackend : public c10d::Backend {
   template <class Call>
   WorkPtr run_message(c10d::OpType op, const Call& call);
 
-  /// Runs a check that can fail on this rank alone; aborts the group if it does.
+  /// Runs a check of `op` that can fail on this rank alone; aborts the group if it does. Errors: those of
+  /// `check`; c10::ValueError, and no abort, while another thread's call is in flight.
   template <class Check>
-  void check_or_abort(const Check& check) const;
+  void check_or_abort(c10d::OpType op, const Check& check) const;
 
   std::shared_ptr<CollectiveBackend> backend_;
   std::mutex coalesced_mutex_;
