@@ -164,7 +164,8 @@ void ChunkedAllGather::wait_chunk(int rank) {
 
 void ChunkedAllGather::complete(int rank) {
   if (chunks_.empty() || !chunks_[size_t(rank)]) return;
-  std::exchange(chunks_[size_t(rank)], nullptr)->wait();
+  chunks_[size_t(rank)]->wait();
+  chunks_[size_t(rank)].reset();
 }
 
 std::unique_ptr<Work> Group::all_reduce_async_(const at::Tensor& x) const {

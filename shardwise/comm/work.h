@@ -1,6 +1,7 @@
 // The handles of operations in flight: asynchronous collectives, collectives in chunks, receives.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include <chrono>
 #include <functional>
@@ -17,17 +18,28 @@ class Work {
  public:
   virtual ~Work() = default;
   /// Completes the collective, in place if it has an output. Collective; call it once. Errors:
-  /// base::CommError, or the backend's.
+  /// base::CommError, or the backend's; c10::ValueError if the call is refused before it begins, such as
+  /// while another thread's call is in flight: it may then be repeated.
   virtual void wait() = 0;
 };
 
-/// A Work that `complete` completes. It releases what `complete` holds when the wait returns or throws.
+/// A Work that `complete` completes. It releases what `complete` holds when the wait returns or fails; after
+/// a refused one it keeps it.
 class CallWork final : public Work {
  public:
   /// `complete` may be empty: nothing is left to do.
   explicit CallWork(std::function<void()> complete) : complete_(std::move(complete)) {}
   void wait() override {
-    if (const auto complete = std::exchange(complete_, nullptr)) complete();
+    if (!complete_) return;
+    try {
+      complete_();
+    } catch (const c10::ValueError&) {
+      throw;  // refused before it began
+    } catch (...) {
+      complete_ = nullptr;
+      throw;
+    }
+    complete_ = nullptr;
   }
 
  private:
@@ -49,7 +61,7 @@ class ChunkedAllGather {
   /// Returns the gathered tensor [split.size(), ...]; wait_chunk(r) makes rank r's rows readable.
   const at::Tensor& output() const { return output_; }
   /// Waits until the rows of `rank` have arrived. The last call also waits until this rank's have been sent.
-  /// Errors: base::CommError, or the backend's.
+  /// Errors: those of Work::wait.
   void wait_chunk(int rank);
 
  private:

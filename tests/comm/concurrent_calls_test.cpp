@@ -100,6 +100,22 @@ std::string error_next_to(const NamedCall& first, const NamedCall& second) {
   return error;
 }
 
+/// On rank 0 of two, runs `second` on another thread while a barrier waits for rank 1, which calls it when
+/// rank 0 has set `is_done`.
+void run_next_to_barrier(const TestGroup& at, std::atomic<bool>& is_done,
+                         const std::function<void()>& second) {
+  const uint64_t before = at.backend->getSequenceNumberForGroup();
+  std::thread other([&] {
+    if (at.group.rank() == 1) return;
+    while (at.backend->getSequenceNumberForGroup() == before) std::this_thread::yield();
+    second();
+    is_done = true;
+  });
+  while (at.group.rank() == 1 && !is_done) std::this_thread::yield();
+  at.group.barrier();
+  other.join();
+}
+
 std::string refusal(const std::string& second, const std::string& first) {
   return second + ": a group runs one call at a time; got it while " + first +
          " of this rank is in flight on another thread; use a group per thread";
@@ -136,24 +152,15 @@ TEST(SecondThread, DisturbsNoFirstCall) {
 }
 
 TEST(SecondThread, GetsNoHandleOfACallInFlight) {
-  on_threads(2, [](int rank, const std::string& job) {
+  std::atomic<bool> refused = false;
+  on_threads(2, [&](int rank, const std::string& job) {
     const TestGroup at = connect_test_group(options(job, rank, 2));
     Tensors message = {ones(3)};
     const auto receive = rank == 0 ? at.backend->recv(message, 1, 0) : nullptr;
-    std::atomic<bool> refused = rank == 1;
-    std::thread other([&] {
-      while (rank == 0 && !refused) {  // refused once the barrier is in flight
-        try {
-          EXPECT_FALSE(receive->isCompleted());
-        } catch (const c10::ValueError& error) {
-          EXPECT_EQ(base::without_code(base::one_line(error)), refusal("recv", "barrier"));
-          refused = true;
-        }
-      }
+    run_next_to_barrier(at, refused, [&] {
+      EXPECT_EQ(value_error_of([&] { receive->isCompleted(); }), refusal("recv", "barrier"));
+      EXPECT_EQ(value_error_of([&] { receive->wait(kNoTimeout); }), refusal("recv", "barrier"));
     });
-    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    at.group.barrier();
-    other.join();
     if (rank == 1) at.group.send(at::full({3}, 5.f), 0);
     if (rank == 0) {
       EXPECT_TRUE(receive->wait(kNoTimeout));
@@ -162,19 +169,68 @@ TEST(SecondThread, GetsNoHandleOfACallInFlight) {
   });
 }
 
+TEST(SecondThread, MayRepeatARefusedWait) {
+  std::atomic<bool> refused = false;
+  on_threads(2, [&](int rank, const std::string& job) {
+    const TestGroup at = connect_test_group(options(job, rank, 2));
+    const at::Tensor x = at.group.empty({5000}, at::kFloat).fill_(rank + 1);
+    const std::unique_ptr<Work> work = at.group.all_reduce_async_(x);
+    run_next_to_barrier(at, refused, [&] {
+      EXPECT_EQ(value_error_of([&] { work->wait(); }), refusal("all_reduce", "barrier"));
+    });
+    work->wait();
+    EXPECT_EQ(x.sum().item<float>(), 15'000);
+  });
+}
+
+// Only backends of c10d that are not ours gather in chunks.
+TEST(SecondThread, MayRepeatARefusedWaitForAChunk) {
+  int waits = 0;
+  ChunkedAllGather::Works chunks(2);
+  chunks[1] = std::make_unique<CallWork>([&] { TORCH_CHECK_VALUE(++waits > 1, "refused"); });
+  ChunkedAllGather gathered(ones(4), /*rank=*/0, std::move(chunks));
+  EXPECT_EQ(value_error_of([&] { gathered.wait_chunk(1); }), "refused");
+  for (int i = 0; i < 2; ++i) gathered.wait_chunk(1);
+  EXPECT_EQ(waits, 2);
+}
+
+// The checks that abort the group belong to the call, too.
+TEST(SecondThread, DoesNotAbortTheCallInFlightByWrongArguments) {
+  Tensors x = {ones(2)}, few = {ones(3)};
+  std::vector<Tensors> no_lists, few_lists = {few};
+  std::vector<int64_t> rows = {1, 2}, none;
+  const NamedCall calls[] = {
+      {"allgather", [&](const TestGroup& at) { at.backend->allgather(few_lists, x, {}); }},
+      {"allgather_coalesced",
+       [&](const TestGroup& at) {
+         std::vector<Tensors> outputs = {few, few};
+         at.backend->allgather_coalesced(outputs, x, {});
+       }},
+      {"reduce_scatter", [&](const TestGroup& at) { at.backend->reduce_scatter(x, few_lists, {}); }},
+      {"scatter", [&](const TestGroup& at) { at.backend->scatter(x, no_lists, {}); }},
+      {"gather", [&](const TestGroup& at) { at.backend->gather(no_lists, x, {}); }},
+      {"alltoall", [&](const TestGroup& at) { at.backend->alltoall(few, x, {}); }},
+      {"alltoall_base",
+       [&](const TestGroup& at) { at.backend->alltoall_base(x[0], few[0], none, rows, {}); }},
+  };
+  for (const NamedCall& call : calls)
+    EXPECT_EQ(error_next_to(checked_all_reduce(1000), call), refusal(call.name, "all_reduce"));
+}
+
 TEST(SecondThread, GetsNoSignalsOfACallInFlight) {
-  on_registered(2, [](comm::shm::Backend& backend, int rank) {
+  std::atomic<bool> refused = false;
+  on_registered(2, [&](comm::shm::Backend& backend, int rank) {
     const SymmetricHandle handle = rendezvous_over(symmetric(10, 0));
     const uint64_t before = backend.getSequenceNumberForGroup();
     std::thread other([&] {
+      if (rank == 1) return;
       while (backend.getSequenceNumberForGroup() == before) std::this_thread::yield();
-      if (rank == 0) {
-        EXPECT_EQ(value_error_of([&] { handle->put_signal(1, 0, 0); }), refusal("put_signal", "barrier"));
-        EXPECT_EQ(value_error_of([&] { handle->wait_signal(1, 0, 0); }), refusal("wait_signal", "barrier"));
-        EXPECT_EQ(value_error_of([&] { handle->barrier(0, 0); }), refusal("symmetric_barrier", "barrier"));
-      }
+      EXPECT_EQ(value_error_of([&] { handle->put_signal(1, 0, 0); }), refusal("put_signal", "barrier"));
+      EXPECT_EQ(value_error_of([&] { handle->wait_signal(1, 0, 0); }), refusal("wait_signal", "barrier"));
+      EXPECT_EQ(value_error_of([&] { handle->barrier(0, 0); }), refusal("symmetric_barrier", "barrier"));
+      refused = true;
     });
-    if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    while (rank == 1 && !refused) std::this_thread::yield();
     backend.barrier({})->wait();
     other.join();
     handle->barrier(0, 0);  // no signal of the refused calls is left
