@@ -26,7 +26,7 @@ class CountedPeerShards final : public PeerShards {
       : shards_(std::move(shards)), counters_(std::move(counters)), backend_(std::move(backend)) {}
   at::Tensor get(int rank) override {
     const Timed timed(*counters_, *backend_, Op::share_shard);
-    return shards_->get(rank);
+    return abort_if_failing(*backend_, [&] { return shards_->get(rank); });
   }
 
  private:

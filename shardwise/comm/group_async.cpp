@@ -52,7 +52,12 @@ struct PartialSum {
   int ranks() const { return split.ranks(); }
   at::Tensor rows(int owner) const { return rows_of(x, split.range(owner)); }
   at::Tensor local_rows_of(const at::Tensor& full) const { return rows_of(full, split.range(rank)); }
-  Timed timed() const { return Timed(*origin.counters, *origin.backend, Op::reduce_scatter); }
+  /// Runs a part of the operation; aborts the group if it fails on this rank alone.
+  template <class Body>
+  void run(const Body& body) const {
+    const Timed timed(*origin.counters, *origin.backend, Op::reduce_scatter);
+    abort_if_failing(*origin.backend, body);
+  }
 };
 
 /// Reads the peers' partial sums in the symmetric heap. This rank's rows come last, so that the peers' parts
@@ -67,16 +72,18 @@ class SharedReduceScatter final : public ChunkedReduceScatter {
   int chunk_order(int i) const override { return (sum_.rank + 1 + i) % sum_.ranks(); }
 
   void chunk_ready(int i) override {
-    const Timed timed = sum_.timed();
-    if (chunk_order(i) != sum_.rank)
-      chunks_.push_back(heap_.share_shard(sum_.x, full_split_, operation_tag(sum_.number, uint64_t(i))));
+    sum_.run([&] {
+      if (chunk_order(i) != sum_.rank)
+        chunks_.push_back(heap_.share_shard(sum_.x, full_split_, operation_tag(sum_.number, uint64_t(i))));
+    });
   }
 
   void wait(at::Tensor& out) override {
-    const Timed timed = sum_.timed();
-    std::vector<at::Tensor> partials;
-    for (int peer = 0; peer < sum_.ranks(); ++peer) partials.push_back(sum_.local_rows_of(tensor_of(peer)));
-    sum_into(out, partials);
+    sum_.run([&] {
+      std::vector<at::Tensor> partials;
+      for (int peer = 0; peer < sum_.ranks(); ++peer) partials.push_back(sum_.local_rows_of(tensor_of(peer)));
+      sum_into(out, partials);
+    });
     chunks_.clear();
     sum_.x.reset();
   }
@@ -105,26 +112,28 @@ class GatherReduceScatter final : public ChunkedReduceScatter {
   int chunk_order(int i) const override { return i; }
 
   void chunk_ready(int i) override {
-    const Timed timed = sum_.timed();
-    const c10::NoGradGuard no_grad;
-    if (sum_.split.range(i).empty()) return;
-    const at::Tensor rows = sum_.rows(i);
-    if (i == sum_.rank) {
-      for (int peer = 0; peer < sum_.ranks(); ++peer) partials_.push_back(at::empty_like(rows));
-    }
-    const std::vector<at::Tensor> none;
-    works_.push_back(sum_.origin.backend->start_gather(i == sum_.rank ? partials_ : none, rows, /*root=*/i));
+    if (!sum_.split.range(i).empty()) sum_.run([&] { start_gather(i); });
   }
 
   void wait(at::Tensor& out) override {
-    const Timed timed = sum_.timed();
-    for (const std::unique_ptr<Work>& work : works_) work->wait();
-    if (!partials_.empty()) sum_into(out, partials_);
+    sum_.run([&] {
+      for (const std::unique_ptr<Work>& work : works_) work->wait();
+      if (!partials_.empty()) sum_into(out, partials_);
+    });
     works_.clear();
     sum_.x.reset();
   }
 
  private:
+  void start_gather(int owner) {
+    const c10::NoGradGuard no_grad;
+    const at::Tensor rows = sum_.rows(owner);
+    const bool is_owner = owner == sum_.rank;
+    for (int peer = 0; is_owner && peer < sum_.ranks(); ++peer) partials_.push_back(at::empty_like(rows));
+    const std::vector<at::Tensor> none;
+    works_.push_back(sum_.origin.backend->start_gather(is_owner ? partials_ : none, rows, owner));
+  }
+
   PartialSum sum_;
   std::vector<at::Tensor> partials_;
   std::vector<std::unique_ptr<Work>> works_;
@@ -138,14 +147,15 @@ class SynchronousReduceScatter final : public ChunkedReduceScatter {
   int chunk_order(int i) const override { return i; }
   void chunk_ready(int) override {}
   void wait(at::Tensor& out) override {
-    const Timed timed = sum_.timed();
-    const c10::NoGradGuard no_grad;
-    CollectiveBackend& backend = *sum_.origin.backend;
-    if (sum_.split.is_uniform()) {
-      backend.reduce_scatter_even(out, sum_.x, Reduce::sum);
-    } else {
-      backend.reduce_scatter(out, pieces_of(sum_.x, sum_.split, /*dim=*/0), Reduce::sum);
-    }
+    sum_.run([&] {
+      const c10::NoGradGuard no_grad;
+      CollectiveBackend& backend = *sum_.origin.backend;
+      if (sum_.split.is_uniform()) {
+        backend.reduce_scatter_even(out, sum_.x, Reduce::sum);
+      } else {
+        backend.reduce_scatter(out, pieces_of(sum_.x, sum_.split, /*dim=*/0), Reduce::sum);
+      }
+    });
     sum_.x.reset();
   }
 
