@@ -81,7 +81,7 @@ bool ReceiveWork::isCompleted() {
   try {
     return receive_->poll();
   } catch (const c10::ValueError&) {
-    throw;  // the receive goes on: another thread's call of the group is in flight
+    throw;  // refused: the receive goes on
   } catch (const c10::Error&) {
     exception_ = std::current_exception();
     return true;

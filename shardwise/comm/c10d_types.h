@@ -46,10 +46,13 @@ class ReceiveWork final : public c10d::Work {
   ReceiveWork(int rank, c10d::OpType op, at::Tensor x, std::unique_ptr<PendingReceive> receive)
       : c10d::Work(rank, op), x_(std::move(x)), receive_(std::move(receive)) {}
   /// Never waits. True also after a failure, or when the group's timeout has passed since the first call.
+  /// Errors: c10::ValueError if the call is refused (while another thread's call of the group is in flight,
+  /// or in a fork); the receive goes on.
   bool isCompleted() override;
   bool isSuccess() const override { return receive_->sender() >= 0; }
   /// Waits until the message has been received. Errors: base::CommError after `timeout` (the group's timeout
-  /// if it is kNoTimeout), or if the receive cannot succeed; a later call throws it again.
+  /// if it is kNoTimeout), or if the receive cannot succeed; a later call throws it again. c10::ValueError as
+  /// in isCompleted.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
   int sourceRank() const override { return receive_->sender(); }
@@ -70,6 +73,7 @@ class CoalescedWork final : public c10d::Work {
 
   CoalescedWork(int rank, Works works)
       : c10d::Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+  /// Errors: those of ReceiveWork::isCompleted.
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;

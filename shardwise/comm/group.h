@@ -27,10 +27,10 @@ class CollectiveBackend;
 /// The default time that a rank waits for another.
 inline constexpr std::chrono::milliseconds kTimeout{300'000};
 
-/// A group of ranks with its collectives, which throw base::CommError on every rank if one of them fails; the
-/// group is then unusable, and the contents of the call's tensors undefined, because a late peer may still
-/// write its part of a sum into one that is in the symmetric heap. A small value that is passed to all code
-/// that communicates.
+/// A group of ranks with its collectives. If one fails, the rank that fails throws its own error, such as
+/// that of a lack of memory, and the others base::CommError, which quotes it; the group is then unusable, and
+/// the contents of the call's tensors undefined, because a late peer may still write its part of a sum into
+/// one that is in the symmetric heap. A small value that is passed to all code that communicates.
 class Group {
  public:
   /// Constructs a group of one rank.
