@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -23,7 +24,7 @@ MappedFile::~MappedFile() {
 void MappedFile::read(int64_t offset, int64_t length, uint8_t* dst) const {
   // Reading the mapping beyond the end of a truncated file raises SIGBUS; File::read throws instead.
   if (offset + length > file_.size()) return file_.read(offset, length, dst);
-  std::memcpy(dst, map_ + offset, length);
+  std::copy_n(map_ + offset, length, dst);  // memcpy must not get the null of an empty vector
 }
 
 }  // namespace shardwise::text
