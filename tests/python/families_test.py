@@ -120,7 +120,7 @@ class FamiliesTest(ParityTest):
         head[-1, -1] += 1
         warning, = warnings(head)
         self.assertRegex(warning, "^warning: generate: lm_head.weight should equal model.embed_tokens.weight in .*; got "
-                                  "other values, which are not used; set tie_word_embeddings to false")
+                                  "another dtype, shape or value, and it is not used; set tie_word_embeddings to false")
         self.compare(model)
         self.rewrite_config(lambda config: config.update(tie_word_embeddings=False))
         self.assertEqual(warnings(head), [])
