@@ -6,7 +6,7 @@
 namespace shardwise::checkpoint {
 
 /// Logs one line, beginning with `command`, if the config of a checked `directory` ties the head to the
-/// embedding and its lm_head.weight has other values, which are not read.
+/// embedding and its lm_head.weight differs from it: the model computes with the embedding.
 /// Cost: reads both tensors up to their first difference, if both exist.
 void warn_of_unused_head(const std::filesystem::path& directory, const std::string& command);
 
