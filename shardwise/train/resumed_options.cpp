@@ -116,10 +116,10 @@ class TakeOver {
  private:
   void report(const char* flag, Change change, const json& given, const json& saved) {
     TORCH_CHECK_VALUE(change == Change::is_logged, "train: ", flag, " must be the resumed checkpoint's, ",
-                      saved.dump(), "; got ", given.dump(),
+                      base::shown(saved), "; got ", base::shown(given),
                       "; leave it out, or load only the weights with --init [SW0228]");
     changes_ += fmt::format("{}{} from {} to {}", changes_.empty() ? "" : ", ", flag,
-                            saved.is_null() ? "its default" : saved.dump(), given.dump());
+                            saved.is_null() ? "its default" : base::shown(saved), base::shown(given));
   }
 
   std::string changes_;
@@ -134,7 +134,7 @@ void take_windows(TrainOptions& options, const io::SafetensorsFile& state, TakeO
 }
 
 void take_settings(TrainOptions& options, const std::string& file, TakeOver& take_over) {
-  const json object = base::parse_json(base::read_text(file), file);
+  const json object = base::read_json(file);
   const base::Fields fields(object, file + ": ");
   visit_settings(options, [&](const char* flag, Change change, auto& setting) {
     auto saved = setting;

@@ -1,8 +1,11 @@
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 
+#include "shardwise/checkpoint/contents.h"
 #include "shardwise/cli/generate_requests.h"
 #include "shardwise/cli/train_log.h"
+#include "shardwise/train/resumed_options.h"
 #include "tests/fuzz/target.h"
 #include "tests/support/temporary.h"
 
@@ -55,12 +58,32 @@ void read_log(const std::string& path) {
   hold(dropped > 0 || test::contents(path) == before, "a log without later steps stays as it is");
 }
 
+/// Resumes a run from the checkpoint in the same directory, whose settings are the input.
+void resume(const std::string& path) {
+  const auto directory = std::filesystem::path(path).parent_path();
+  train::TrainOptions given;
+  given.text = {path};
+  given.resume = directory;
+  const train::ResumedOptions resumed = train::resumed_options(given, directory);
+  hold(resumed.changes.empty() && !resumed.lacks_settings, "no setting changes unless it is given");
+  train::validate(resumed.options);
+  std::ofstream(path, std::ios::binary) << train::settings_json(resumed.options);
+  hold(train::settings_json(train::resumed_options(given, directory).options) ==
+           train::settings_json(resumed.options),
+       "reading the written settings gives the same settings");
+  given.steps = 8;
+  given.freeze = {"lm_head*"};
+  const std::string changes = train::resumed_options(given, directory).changes;
+  hold(changes.size() < 400 && changes.find('\n') == std::string::npos, "changes are one short line");
+}
+
 }  // namespace
 
 std::vector<Target> command_targets() {
   return {{"batch", "batch.jsonl", &Mutator::lines, read_batch},
           {"flags", "flags.json", &Mutator::json, read_flags},
-          {"train_log", "log.jsonl", &Mutator::lines, read_log}};
+          {"train_log", "log.jsonl", &Mutator::lines, read_log},
+          {"training", checkpoint::kTrainingFile, &Mutator::json, resume}};
 }
 
 }  // namespace shardwise::fuzz

@@ -32,7 +32,7 @@ std::vector<Target> tensor_targets();
 std::vector<Target> weight_targets();
 /// tokenizer.json, tokenizer.model, a chat template, a token file.
 std::vector<Target> text_targets();
-/// A batch of prompts, a --config file, the log of an earlier run.
+/// A batch of prompts, a --config file, the log and the settings of an earlier run.
 std::vector<Target> command_targets();
 /// The messages of a rendezvous.
 std::vector<Target> rendezvous_targets();
