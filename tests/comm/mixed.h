@@ -19,17 +19,19 @@ Groups connect_mesh(const comm::shm::ConnectOptions& options);
 /// One rank's random program.
 class Mixed {
  public:
-  /// The number of elements of the largest message.
+  /// The number of elements of the largest message, unless the constructor is given another.
   static constexpr int64_t kLargest = 8000;
 
   enum class Calls { all, collectives };
 
   /// The functions below throw base::CommError, and std::runtime_error naming the call whose result is wrong.
-  Mixed(const Groups& groups, unsigned seed, Calls calls = Calls::all);
+  Mixed(const Groups& groups, unsigned seed, Calls calls = Calls::all, int64_t largest = kLargest);
   void run(int64_t steps);
   void step();
   /// Skips the next call.
   void skip() { draw(); }
+  /// Returns the name of the last call.
+  const std::string& call() const { return call_; }
 
  private:
   struct Drawn {
@@ -41,6 +43,8 @@ class Mixed {
 
   const Groups& groups_;
   std::vector<CollectiveCall> calls_;
+  int64_t largest_;
+  std::string call_;
   std::mt19937 plan_, delays_;  // the calls, equal on all ranks; this rank's delays
 };
 

@@ -7,7 +7,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
+#include <sstream>
 #include <string>
 
 namespace shardwise::testing {
@@ -60,6 +62,25 @@ inline int children() {
   return count;
 }
 
+/// Returns the processes with `text` in their environment.
+inline std::set<std::string> processes_with(const std::string& text) {
+  std::set<std::string> pids;
+  std::error_code ignored;  // processes exit during the loop
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    std::ifstream file(entry.path() / "environ");
+    const std::string environment{std::istreambuf_iterator<char>(file), {}};
+    if (environment.find(text) != std::string::npos) pids.insert(entry.path().filename());
+  }
+  return pids;
+}
+
+/// Returns true if a process on this machine has the socket in the abstract namespace.
+inline bool has_abstract_socket(const std::string& name) {
+  std::ifstream sockets("/proc/net/unix");
+  const std::string text{std::istreambuf_iterator<char>(sockets), {}};
+  return text.find("@" + name) != std::string::npos;
+}
+
 /// Returns the private memory in use, in bytes, after malloc has returned its free memory.
 inline int64_t private_bytes() {
   malloc_trim(0);
@@ -81,6 +102,39 @@ inline int64_t region_bytes() {
     if (stat(entry.path().c_str(), &file) == 0) bytes += 512 * int64_t(file.st_blocks);
   }
   return bytes;
+}
+
+/// The resources of this process at one time.
+struct Resources {
+  int descriptors = testing::descriptors();
+  int regions = mapped_regions();
+  int children = testing::children();
+  std::set<std::string> named = named_memory();
+  int64_t private_bytes = testing::private_bytes();
+  int64_t region_bytes = testing::region_bytes();
+};
+
+/// The bytes by which memory may grow.
+struct Allowance {
+  int64_t private_bytes = 0;
+  int64_t region_bytes = 0;
+};
+
+/// Returns what has grown, or an empty string.
+inline std::string growth(const Resources& before, const Resources& now, const Allowance& allowance) {
+  std::ostringstream text;
+  const auto add = [&](const char* what, int64_t old, int64_t current) {
+    text << " " << what << " " << old << " -> " << current;
+  };
+  if (now.descriptors > before.descriptors) add("descriptors", before.descriptors, now.descriptors);
+  if (now.regions > before.regions) add("regions", before.regions, now.regions);
+  if (now.children > before.children) add("children", before.children, now.children);
+  if (now.named != before.named) add("named memory", int64_t(before.named.size()), int64_t(now.named.size()));
+  if (now.private_bytes > before.private_bytes + allowance.private_bytes)
+    add("private bytes", before.private_bytes, now.private_bytes);
+  if (now.region_bytes > before.region_bytes + allowance.region_bytes)
+    add("region bytes", before.region_bytes, now.region_bytes);
+  return text.str();
 }
 
 }  // namespace shardwise::testing

@@ -11,11 +11,13 @@ struct WorkerPlace {
   int rank, size, timeout_ms;
 };
 
-/// "mixed SEED STEPS CALLS [VICTIM SIGNAL]": runs STEPS steps of a random program on the "world" group, on
-/// the groups of a "mesh" as well, or of "collectives" only (no messages) on the world group; prints `done`
-/// or the error. Rank VICTIM sends itself the signal at a time drawn from the seed. With 0 STEPS it prints
-/// `step N` now and then, and runs until a rank gets SIGTERM.
+/// "mixed SEED": runs a random program on all groups of a mesh until a rank gets SIGTERM; prints `step N` now
+/// and then, and `done`.
 void run_mixed(const WorkerPlace& place, std::istream& words);
+/// "rounds SEED FIRST COUNT": runs the rounds FIRST to COUNT − 1 (kill_rounds.h). Prints `round N` when
+/// connected, the error that ends the round, with its time, what has grown since the first round's end, `end
+/// of round N`, and `done`.
+void run_rounds(const WorkerPlace& place, std::istream& words);
 /// "soak SEED SECONDS STEPS": runs a random program on all groups of a mesh for at least SECONDS seconds and
 /// STEPS steps; prints `done` and the steps, or the resources that have leaked.
 void run_soak(const WorkerPlace& place, std::istream& words);

@@ -33,32 +33,10 @@ constexpr int64_t kAllowance = kStepBytes + (256 << 20);
 constexpr int64_t kAllowance = kStepBytes;
 #endif
 
-/// The resources of a process.
-struct Resources {
-  int descriptors = testing::descriptors();
-  int regions = mapped_regions();
-  int children = testing::children();
-  std::set<std::string> named = named_memory();
-  int64_t private_bytes = testing::private_bytes();
-  int64_t region_bytes = testing::region_bytes();
-};
-
-/// Returns what has grown, or an empty string. A heap's region grows to the peak of blocks in use: those of
-/// one step and, in quarantine, those of the two steps before.
-std::string growth(const Resources& before, const Resources& now, int64_t heaps) {
-  std::ostringstream text;
-  const auto add = [&](const char* what, int64_t old, int64_t current) {
-    text << " " << what << " " << old << " -> " << current;
-  };
-  if (now.descriptors > before.descriptors) add("descriptors", before.descriptors, now.descriptors);
-  if (now.regions > before.regions) add("regions", before.regions, now.regions);
-  if (now.children > before.children) add("children", before.children, now.children);
-  if (now.named != before.named) add("named memory", int64_t(before.named.size()), int64_t(now.named.size()));
-  if (now.private_bytes > before.private_bytes + kAllowance)
-    add("private bytes", before.private_bytes, now.private_bytes);
-  if (now.region_bytes > before.region_bytes + heaps * 3 * kStepBytes)
-    add("region bytes", before.region_bytes, now.region_bytes);
-  return text.str();
+/// A heap's region grows to the peak of blocks in use: those of one step and, in quarantine, those of the two
+/// steps before.
+Allowance allowance(int64_t heaps) {
+  return {kAllowance, heaps * 3 * kStepBytes};
 }
 
 /// Returns the live bytes of the heaps, after a barrier, by which peers have received all messages.
@@ -103,7 +81,7 @@ void run_soak(const WorkerPlace& place, std::istream& words) {
     done += kRound;
   }
   const int64_t live_now = live_bytes(groups);
-  std::string grown = growth(before, Resources(), std::ssize(groups));
+  std::string grown = growth(before, Resources(), allowance(std::ssize(groups)));
   if (live_now != live) grown += " live bytes " + std::to_string(live) + " -> " + std::to_string(live_now);
   report(grown, std::to_string(done) + " steps");
 }
@@ -119,7 +97,7 @@ void run_cycles(const WorkerPlace& place, std::istream& words) {
   for (int i = 0; i < 5; ++i) cycle(i);
   const Resources before;
   for (int i = 0; i < times; ++i) cycle(i);
-  report(growth(before, Resources(), /*heaps=*/0), std::to_string(times) + " cycles");
+  report(growth(before, Resources(), allowance(/*heaps=*/0)), std::to_string(times) + " cycles");
 }
 
 namespace {

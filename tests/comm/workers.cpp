@@ -149,6 +149,7 @@ void run_no_memory(const WorkerPlace& place) {
 
 void run_scenario(const std::string& scenario, const WorkerPlace& place, std::istream& words) {
   if (scenario == "mixed") return run_mixed(place, words);
+  if (scenario == "rounds") return run_rounds(place, words);
   if (scenario == "soak") return run_soak(place, words);
   if (scenario == "cycles") return run_cycles(place, words);
   if (scenario == "short") return run_short(place, words);
@@ -242,6 +243,14 @@ const std::string& Worker::printed() {
 std::string Worker::output() {
   while (read_more()) continue;
   return printed_;
+}
+
+int Worker::wait() {
+  int status = -1;
+  TORCH_CHECK(waitpid(pid_, &status, 0) == pid_, "waitpid");
+  close(pipe_);
+  pid_ = pipe_ = -1;
+  return status;
 }
 
 std::vector<Worker> start_workers(const std::string& scenario, int size, int timeout_ms) {

@@ -20,7 +20,8 @@ namespace shardwise::testing {
 /// "short RANK N": that rank has N descriptors for the rendezvous; prints `connected` or the error, and
 /// waits. "crowded": its ranks are threads, whose rendezvous starts with more descriptors in flight than its
 /// user may have; prints `connected` or the error of each rank. "no_memory": the last rank has too little for
-/// an all_reduce; the others print their error. "mixed ...", "soak ...", "cycles ...", "fork": scenarios.h.
+/// an all_reduce; the others print their error. "mixed ...", "rounds ...", "soak ...", "cycles ...", "fork":
+/// scenarios.h.
 class Worker {
  public:
   Worker(const std::string& scenario, const std::string& job, int rank, int size, int timeout_ms);
@@ -36,6 +37,8 @@ class Worker {
   const std::string& printed();
   /// Waits for its end and returns all that it printed.
   std::string output();
+  /// Waits for its end and returns waitpid's status. Its output must have been read.
+  int wait();
 
  private:
   pid_t pid_ = -1;
