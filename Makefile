@@ -14,7 +14,7 @@ SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test build build-tests build-fuzz install demo test check-room test-room test-full curves test-mutations \
-	docs bench format check-format test-tidy test-asan test-fuzz test-tsan clean
+	docs bench format check-format test-tidy test-asan test-fuzz test-tsan coverage clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -120,5 +120,15 @@ test-tsan: setup-test ## run the tests that use threads, with the thread sanitiz
 	@$(CMAKE) --build --preset tsan -j $(JOBS) --target $(THREADED:=_test) shardwise_python_backend
 	@$(CTEST) --test-dir build-tsan --output-on-failure -R '^(($(shell echo $(THREADED) | tr ' ' '|'))\.|python\.torch_)'
 
+# Counting takes time, so deadlines are longer. The report is written even if a test fails.
+coverage: setup-test ## measure the lines and branches that the tests execute; fail below 90 % of the lines of a room
+	@tools/setup coverage
+	@$(CMAKE) --preset coverage >/dev/null
+	@$(CMAKE) --build --preset coverage -j $(JOBS)
+	@find build-coverage -name '*.gcda' -delete
+	@export SHARDWISE_TEST_TIME_SCALE=$${SHARDWISE_TEST_TIME_SCALE:-3}; \
+		$(CTEST) --test-dir build-coverage --output-on-failure -j $(TEST_JOBS); passed=$$?; \
+		tests/coverage/report build-coverage && exit $$passed
+
 clean: ## remove build directories; keep the environments
-	@rm -rf build build-debug build-asan build-tsan build-tidy build-fuzz build-options
+	@rm -rf build build-debug build-asan build-tsan build-tidy build-fuzz build-options build-coverage

@@ -2,6 +2,7 @@
 
 option(SHARDWISE_UNITY "compile sources in groups: halves a full build; a change rebuilds its group" ON)
 set(SHARDWISE_SANITIZE "" CACHE STRING "sanitizers, as in -fsanitize=")
+option(SHARDWISE_COVERAGE "count the executed lines and branches of the library, for gcov (make coverage)" OFF)
 
 add_library(shardwise_flags INTERFACE)
 # -fPIC everywhere, programs included: GCC uses a precompiled header only with the flags that it was compiled with.
@@ -14,6 +15,17 @@ if(SHARDWISE_SANITIZE)
   # dlopen is the sanitizer's, so the loader does not search the caller's DT_RUNPATH for the chat renderer. It searches the
   # program's DT_RPATH.
   target_link_options(shardwise_flags INTERFACE -fsanitize=${SHARDWISE_SANITIZE} -Wl,--disable-new-dtags)
+endif()
+
+if(SHARDWISE_COVERAGE)
+  # Only the sources that are reported count. Counters are atomic: gcov derives counts from differences, which lost updates of
+  # other threads would falsify.
+  target_compile_options(shardwise_flags INTERFACE --coverage -fprofile-abs-path -fprofile-update=atomic
+    "-fprofile-filter-files=^${PROJECT_SOURCE_DIR}/(shardwise|python)/")
+  # Processes that end by _exit or _Exit write their counts too.
+  add_library(shardwise_coverage_exit STATIC "${PROJECT_SOURCE_DIR}/tests/coverage/exit.cpp")
+  target_link_libraries(shardwise_flags INTERFACE shardwise_coverage_exit)
+  target_link_options(shardwise_flags INTERFACE --coverage -Wl,--wrap=_exit -Wl,--wrap=_Exit)
 endif()
 
 # Tests and their drivers compute nothing that is measured, and -O1 compiles faster than -O0: it emits fewer functions.
