@@ -192,7 +192,8 @@ std::vector<CollectiveCall> c10d_calls() {
       call("c10d allgather_into_tensor_coalesced", {}, c10d_allgather_coalesced),
       call("c10d reduce_scatter", {.reduces = yes, .supports_uneven = yes}, c10d_reduce_scatter),
       call("c10d _reduce_scatter_base", {.reduces = yes}, c10d_reduce_scatter_base),
-      call("c10d reduce_scatter_tensor_coalesced", {.reduces = yes}, c10d_reduce_scatter_coalesced),
+      call("c10d reduce_scatter_tensor_coalesced (share_shard)", {.reduces = yes},
+           c10d_reduce_scatter_coalesced),
       call("c10d scatter", {.supports_uneven = yes}, c10d_scatter),
       call("c10d gather", {.supports_uneven = yes}, c10d_gather),
       call("c10d alltoall", {.supports_uneven = yes}, c10d_alltoall),
@@ -200,7 +201,7 @@ std::vector<CollectiveCall> c10d_calls() {
       call("c10d send and recv", {.is_point_to_point = yes}, c10d_send_and_receive),
       call("c10d send, recvAnysource and barrier", {.is_point_to_point = yes}, c10d_receive_from_any),
       call("c10d barrier", {.has_content = false}, [](CaseOnRank& c) { c.backend().barrier({})->wait(); }),
-      call("c10d monitoredBarrier", {.has_content = false, .is_point_to_point = yes},
+      call("c10d monitoredBarrier (send and recv)", {.has_content = false, .is_point_to_point = yes},
            [](CaseOnRank& c) { c.backend().monitoredBarrier({}, /*name_all=*/true); }),
   };
 }
