@@ -14,7 +14,7 @@ SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test build build-tests build-fuzz install demo test check-room test-room test-full curves test-mutations \
-	docs bench format check-format test-tidy test-asan test-fuzz test-tsan coverage clean
+	test-generated-mutations docs bench format check-format test-tidy test-asan test-fuzz test-tsan coverage clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -79,6 +79,11 @@ test-mutations: setup-test ## check that tests and doctor notice the deliberate 
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target mutants
 	@tests/mutation/run build/tests/mutation
+
+test-generated-mutations: setup-test ## check that tests notice changes that a machine made (tests/mutation/generated)
+	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
+	@$(CMAKE) --build --preset release -j $(JOBS) --target generated_mutants
+	@.venv-test/bin/python tests/mutation/generated/run build/tests/mutation
 
 docs: ## write the API reference, build/docs/html; fail if a public declaration has no comment
 	@tools/setup docs
