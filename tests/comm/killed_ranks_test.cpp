@@ -19,6 +19,7 @@
 #include "tests/comm/process_resources.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/workers.h"
+#include "tests/launch/program.h"
 #include "tests/support/deadline.h"
 #include "tests/support/error_text.h"
 #include "tests/support/extent.h"
@@ -125,6 +126,8 @@ class Job {
   void run(const KillRound& round) {
     const std::string number = std::to_string(round.number);
     for (const auto& worker : workers_) worker->wait_for("\nround " + number + "\n");
+    // Otherwise finding none at the end would prove nothing.
+    EXPECT_EQ(processes_with(mark()).size(), workers_.size());
     std::this_thread::sleep_for(std::chrono::microseconds(round.delay_us));
     Worker& victim = *workers_[size_t(round.victim)];
     const double at_s = monotonic_s();
@@ -175,7 +178,7 @@ class Job {
 
   void expect_nothing_left() const {
     EXPECT_EQ(growth(before_, Resources(), {.private_bytes = 4 << 20}), "");
-    EXPECT_EQ(processes_with(name_ + " "), std::set<std::string>());
+    EXPECT_TRUE(processes_with(mark()).empty());
     EXPECT_TRUE(std::filesystem::is_empty(scratch_.path()));
     for (int number = 0; number < rounds_; ++number) {
       const KillRound round(seed_, number, ranks_);
@@ -183,6 +186,9 @@ class Job {
         EXPECT_FALSE(has_abstract_socket(comm::shm::socket_name(rendezvous))) << rendezvous;
     }
   }
+
+  /// A variable in the environment of the job's processes.
+  std::string mark() const { return "TMPDIR=" + scratch_.path(); }
 
   const test::TemporaryDirectory scratch_;
   const Resources before_;

@@ -62,18 +62,6 @@ inline int children() {
   return count;
 }
 
-/// Returns the processes with `text` in their environment.
-inline std::set<std::string> processes_with(const std::string& text) {
-  std::set<std::string> pids;
-  std::error_code ignored;  // processes exit during the loop
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
-    std::ifstream file(entry.path() / "environ");
-    const std::string environment{std::istreambuf_iterator<char>(file), {}};
-    if (environment.find(text) != std::string::npos) pids.insert(entry.path().filename());
-  }
-  return pids;
-}
-
 /// Returns true if a process on this machine has the socket in the abstract namespace.
 inline bool has_abstract_socket(const std::string& name) {
   std::ifstream sockets("/proc/net/unix");

@@ -115,10 +115,9 @@ def mutants_of(file):
     """Returns the mutants of a source. An id is a hash of the line, the place in it, and how often the same line occurred
     before, so that it stays while the line stays."""
     source = (ROOT / file).read_bytes()
-    starts = {}
-    for number, line in enumerate(source.decode().split("\n")):
+    lines, starts, mutants = source.decode().split("\n"), {}, []
+    for number, line in enumerate(lines):
         starts.setdefault(line, []).append(number)
-    lines, mutants = source.decode().split("\n"), []
     for node in nodes_below(PARSER.parse(source).root_node):
         change = change_of(node)
         if change is None or is_fixed(node):
@@ -127,7 +126,8 @@ def mutants_of(file):
         row, column = node.start_point
         line = lines[row]
         mutant = Mutant(file, kind, node.start_byte, node.end_byte, line.strip(), words, parts)
-        key = f"{file}\n{line.strip()}\n{starts[line].index(row)}\n{column - len(line) + len(line.lstrip())}\n{len(node.text)}\n{words}"
+        repeat = starts[line].index(row)
+        key = f"{file}\n{line.strip()}\n{repeat}\n{column - len(line) + len(line.lstrip())}\n{len(node.text)}\n{words}"
         mutant.id = hashlib.sha1(key.encode()).hexdigest()[:8]
         mutants.append(mutant)
     return mutants
