@@ -67,7 +67,7 @@ std::vector<std::string> Chain::argv(const std::vector<std::string>& more) const
   std::vector<std::string> flags = {"--warmup", "10", "--tp", std::to_string(tp_)};
   flags.insert(flags.end(), flags_.begin(), flags_.end());
   flags.insert(flags.end(), more.begin(), more.end());
-  return endless_training(scratch_, flags);
+  return training_command(scratch_, kEndless, flags);
 }
 
 // A rank that dies between the end of the first save and the creation of the `latest` link leaves no link.

@@ -35,7 +35,7 @@ class Disk : public ::testing::Test {
   Words train(const std::string& save, const Words& more, int tp = 2) const {
     Words flags = {"--warmup", "2", "--tp", std::to_string(tp), "--save", save};
     flags.insert(flags.end(), more.begin(), more.end());
-    return endless_training(scratch_, flags);
+    return training_command(scratch_, kEndless, flags);
   }
 
   static std::string latest(const std::string& directory) {

@@ -55,7 +55,7 @@ class LongJob {
 
  private:
   std::vector<std::string> argv(const std::string& tp) const {
-    return testing::endless_training(scratch_,
+    return testing::training_command(scratch_, testing::kEndless,
                                      {"--tp", tp, "--save", scratch_ / "saved", "--save-every", "20"});
   }
 

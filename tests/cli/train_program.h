@@ -44,14 +44,7 @@ class TrainProgram : public ::testing::Test {
   TrainProgram() { small_options(scratch_); }
 
   std::vector<std::string> argv(const std::vector<std::string>& more) const {
-    std::vector<std::string> argv{SHARDWISE_PROGRAM, "train",
-                                  "--text",          scratch_ / "text",
-                                  "--model-config",  scratch_ / "config.json",
-                                  "--seq-len",       "11",
-                                  "--batch-size",    "2",
-                                  "--steps",         "4"};
-    argv.insert(argv.end(), more.begin(), more.end());
-    return argv;
+    return training_command(scratch_, 4, more);
   }
 
   void expect_success(Program& program) { EXPECT_EQ(exit_code(program.wait(60)), 0) << program.errors(); }

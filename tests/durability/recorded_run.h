@@ -33,24 +33,9 @@ class RecordedRun : public ::testing::Test {
   }
 
   Words training(int tp, int steps, const Words& more = {}) const {
-    Words argv{SHARDWISE_PROGRAM,
-               "train",
-               "--text",
-               scratch_ / "text",
-               "--model-config",
-               scratch_ / "config.json",
-               "--seq-len",
-               "11",
-               "--batch-size",
-               "2",
-               "--steps",
-               "9",
-               "--stop-after",
-               std::to_string(steps),
-               "--tp",
-               std::to_string(tp)};
-    argv.insert(argv.end(), more.begin(), more.end());
-    return argv;
+    Words options{"--stop-after", std::to_string(steps), "--tp", std::to_string(tp)};
+    options.insert(options.end(), more.begin(), more.end());
+    return training_command(scratch_, 9, options);
   }
   /// A save after each step.
   Words saving(const std::string& directory, int keep) const {

@@ -217,24 +217,9 @@ class MultiNodeTraining : public ::testing::Test {
  protected:
   MultiNodeTraining() { small_options(scratch_); }
   std::vector<std::string> train(int tp, const std::string& log, const std::vector<std::string>& more) const {
-    std::vector<std::string> argv = {SHARDWISE_PROGRAM,
-                                     "train",
-                                     "--text",
-                                     scratch_ / "text",
-                                     "--model-config",
-                                     scratch_ / "config.json",
-                                     "--seq-len",
-                                     "11",
-                                     "--batch-size",
-                                     "2",
-                                     "--steps",
-                                     "4",
-                                     "--log",
-                                     log,
-                                     "--tp",
-                                     std::to_string(tp)};
-    argv.insert(argv.end(), more.begin(), more.end());
-    return argv;
+    std::vector<std::string> options = {"--log", log, "--tp", std::to_string(tp)};
+    options.insert(options.end(), more.begin(), more.end());
+    return training_command(scratch_, 4, options);
   }
   static void expect_success(Program& program) {
     EXPECT_EQ(exit_code(program.wait(120)), 0) << program.errors();

@@ -47,16 +47,19 @@ inline train::TrainOptions small_options(const Scratch& scratch) {
   return options;
 }
 
-/// Returns a command that trains the small model in `scratch` (written by small_options) for 1000000 steps,
-/// with `more` appended.
-inline std::vector<std::string> endless_training(const Scratch& scratch,
+/// The steps of a run that its test ends.
+inline constexpr int kEndless = 1000000;
+
+/// Returns a command that trains the model of `scratch`/config.json on `scratch`/text (small_options writes
+/// both) for `steps` steps, with `more` appended.
+inline std::vector<std::string> training_command(const Scratch& scratch, int steps,
                                                  const std::vector<std::string>& more) {
   std::vector<std::string> argv = {SHARDWISE_PROGRAM, "train",
                                    "--text",          scratch / "text",
                                    "--model-config",  scratch / "config.json",
                                    "--seq-len",       "11",
                                    "--batch-size",    "2",
-                                   "--steps",         "1000000"};
+                                   "--steps",         std::to_string(steps)};
   argv.insert(argv.end(), more.begin(), more.end());
   return argv;
 }
