@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <regex>
 
 #include "tests/fuzz/target.h"
 #include "tests/support/temporary.h"
@@ -25,7 +24,6 @@ namespace {
 
 using std::filesystem::path;
 
-constexpr size_t kLongestMessage = 1000;
 const path kDirectory = SHARDWISE_FUZZ_DIRECTORY;  // of seeds/ and files/
 
 std::vector<path> files_in(const path& directory) {
@@ -39,12 +37,6 @@ std::vector<path> files_in(const path& directory) {
 bool is_valid_seed(const path& file) {
   const std::string name = file.filename();
   return !name.starts_with("found-") && !name.starts_with("broken-");
-}
-
-void check_message(const std::string& text) {
-  static const std::regex kCode(R"(.*\[SW[0-9]{4}\])");  // . is no newline
-  if (text.size() > kLongestMessage || !std::regex_match(text, kCode))
-    throw std::logic_error("rejected an input with an error other than one short line with a code: " + text);
 }
 
 /// A reader with a directory in which it finds its input.
@@ -67,7 +59,7 @@ class Reader {
       target_.read(file);
       return "";
     } catch (const c10::Error& error) {
-      check_message(error.what_without_backtrace());
+      check_rejection(error);
       return error.what_without_backtrace();
     }
   }
@@ -89,10 +81,10 @@ class Reader {
   std::vector<std::string> seeds_;
 };
 
-/// Reads all seeds of one target and prints how many there are.
+/// Reads the empty input and all seeds of one target, and prints how many there are.
 void replay(const Target& target) {
   const Reader reader(target);
-  size_t inputs = 0, accepted = 0;
+  size_t inputs = 1, accepted = reader.rejection("").empty();
   for (const path& file : files_in(kDirectory / "seeds" / target.name)) {
     const std::string rejection = reader.rejection(test::contents(file));
     if (is_valid_seed(file) && !rejection.empty())

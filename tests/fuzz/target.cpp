@@ -1,6 +1,20 @@
 #include "tests/fuzz/target.h"
 
+#include <regex>
+
 namespace shardwise::fuzz {
+namespace {
+
+constexpr size_t kLongestMessage = 1000;
+
+}  // namespace
+
+void check_rejection(const c10::Error& error) {
+  static const std::regex kCode(R"(.*\[SW[0-9]{4}\])");  // . is no newline
+  const std::string text = error.what_without_backtrace();
+  if (text.size() > kLongestMessage || !std::regex_match(text, kCode))
+    throw std::logic_error("rejected an input with an error other than one short line with a code: " + text);
+}
 
 std::vector<Target> targets() {
   std::vector<Target> all;

@@ -1,5 +1,7 @@
 // The fuzz targets: readers of untrusted bytes, each with the invariants of the inputs that it accepts.
 #pragma once
+#include <c10/util/Exception.h>
+
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -23,6 +25,9 @@ struct Target {
 inline void hold(bool is_met, const std::string& what) {
   if (!is_met) throw std::logic_error("accepted an input that violates: " + what);
 }
+
+/// Throws std::logic_error unless the error that rejects an input is one short line with a code.
+void check_rejection(const c10::Error& error);
 
 /// config.json, generation_config.json, tokenizer_config.json.
 std::vector<Target> config_targets();

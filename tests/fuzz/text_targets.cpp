@@ -1,7 +1,5 @@
 #include "tests/fuzz/target.h"
 
-#include <c10/util/Exception.h>
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -17,14 +15,9 @@ namespace {
 constexpr std::string_view kText = "It's  naïve\n\t 12345 — e\u0301 並列 \xf0\x9f\x91 <s>\x01 can't\r\n";
 
 /// A tokenizer that is accepted must be usable: it encodes any text to ids of its vocabulary, and decodes
-/// them.
+/// them. It may reject a text that exceeds a limit, for example of its pattern's time.
 void use_tokenizer(const text::Tokenizer& tokenizer) {
-  std::vector<int64_t> ids;
-  try {
-    ids = tokenizer.encode(kText);
-  } catch (const c10::Error&) {
-    return;  // a pattern that exceeds the time limit
-  }
+  const std::vector<int64_t> ids = tokenizer.encode(kText);
   for (const int64_t id : ids) hold(id >= 0 && id < tokenizer.vocab_size(), "ids are in the vocabulary");
   const auto stream = tokenizer.stream(text::SpecialTokens::with);
   std::string streamed;

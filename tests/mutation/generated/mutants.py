@@ -137,6 +137,9 @@ def mutated(file, numbers):
     """Returns the source with the mutants of `numbers`, a number for each id, each disabled until it is chosen."""
     source = (ROOT / file).read_bytes()
     mutants = sorted((m for m in mutants_of(file) if m.id in numbers), key=lambda m: (m.begin, -m.end))
+    if missing := sorted(set(numbers) - {mutant.id for mutant in mutants}):
+        raise LookupError(f"{file}: must have the lines of the mutants in {SAMPLE.name}; `sample` draws others; "
+                          f"got none of {' '.join(missing)}")
 
     def render(begin, end, inner):
         """The text of [begin, end) with the mutants of `inner`, which lie in it."""
