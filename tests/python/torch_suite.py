@@ -1,17 +1,18 @@
 """PyTorch's distributed_test, which its wheel contains, on ranks of shardwise in place of Gloo's.
 
-The suite reads the backend and the number of ranks from the environment when it is imported; its decorators then choose
-Gloo's tests. Ranks are forked from this process, which imports torch once: torch's own runner starts Python anew for each.
+The suite reads the backend and the number of ranks, WORLD_SIZE, from the environment when it is imported; its decorators then
+choose Gloo's tests. Ranks are forked from this process, which imports torch once: torch's own runner starts Python anew for each.
 """
 import logging
 import multiprocessing
 import os
 import sys
+import tempfile
 import types
 import unittest
 
-RANKS = 3
-os.environ.update(BACKEND="gloo", WORLD_SIZE=str(RANKS), CUDA_VISIBLE_DEVICES="", PYTORCH_PRINT_REPRO_ON_FAILURE="0")
+RANKS = int(os.environ.setdefault("WORLD_SIZE", "3"))
+os.environ.update(BACKEND="gloo", CUDA_VISIBLE_DEVICES="", PYTORCH_PRINT_REPRO_ON_FAILURE="0")
 
 # torch's test library needs a package that torch does not require, for this base class.
 sys.modules.setdefault("expecttest", types.ModuleType("expecttest")).TestCase = unittest.TestCase
@@ -79,6 +80,15 @@ def _run_alone(name):
 
 def names():
     return unittest.TestLoader().getTestCaseNames(Suite)
+
+
+def use_own_directory():
+    """Gives this process a temporary directory until the module's tests end, for torch leaves files."""
+    directory = tempfile.TemporaryDirectory(prefix="shardwise-torch-suite-")
+    unittest.addModuleCleanup(directory.cleanup)
+    unittest.addModuleCleanup(setattr, tempfile, "tempdir", tempfile.tempdir)
+    tempfile.tempdir = directory.name
+    os.environ["TMPDIR"] = directory.name
 
 
 def _prepare():

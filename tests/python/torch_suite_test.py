@@ -2,30 +2,10 @@
 reason: those that torch skips on Gloo too, and those that expect something else of a backend. The list must be exact."""
 import contextlib
 import io
-import os
-import tempfile
 import unittest
-from pathlib import Path
 
 import torch_suite
-
-LIST = Path(__file__).with_name("torch_suite_skips.txt")
-
-
-def read_list():
-    """Returns {name: reason} of the list's two sections. A section and a reason are lines, names are indented."""
-    sections, reason = [], ""
-    for line in LIST.read_text().splitlines():
-        if line.startswith("["):
-            sections.append({})
-        elif line.startswith(" "):
-            sections[-1].update(dict.fromkeys(line.split(), reason))
-        elif not line.startswith("#"):
-            reason = line
-    return sections
-
-
-SKIPPED, EXCLUDED = read_list()
+from torch_suite_list import EXCLUDED, SKIPPED
 
 
 class ListTest(unittest.TestCase):
@@ -58,8 +38,4 @@ def load_tests(loader, tests, pattern):
 
 
 def setUpModule():
-    directory = tempfile.TemporaryDirectory(prefix="shardwise-torch-suite-")  # torch leaves files
-    unittest.addModuleCleanup(directory.cleanup)
-    unittest.addModuleCleanup(setattr, tempfile, "tempdir", tempfile.tempdir)
-    tempfile.tempdir = directory.name
-    os.environ["TMPDIR"] = directory.name
+    torch_suite.use_own_directory()
