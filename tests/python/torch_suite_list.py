@@ -6,20 +6,23 @@ FOUR_RANKS = ("Test requires world size of 4", "Test requires an exact world siz
 
 
 def read_list():
-    """Returns {section: {name: reason}}. Sections and reasons are lines; names are indented."""
-    sections, section, reason = {}, "", ""
+    """Returns {section: {name: reason}}, and what the errors of an excluded reason's tests contain, {reason: regular
+    expression}. Sections, reasons and `fails with: REGEX` are lines; names are indented."""
+    sections, texts, section, reason = {}, {}, "", ""
     for line in LIST.read_text().splitlines():
         if line.startswith("["):
             section = line.strip("[]")
             sections[section] = {}
+        elif line.startswith("fails with: "):
+            texts[reason] = line.removeprefix("fails with: ")
         elif line.startswith(" "):
             sections[section].update(dict.fromkeys(line.split(), reason))
         elif line and not line.startswith("#"):
             reason = line
-    return sections
+    return sections, texts
 
 
-_SECTIONS = read_list()
+_SECTIONS, FAILS_WITH = read_list()
 SKIPPED = _SECTIONS["skipped by torch"]
 SKIPPED_ON_FOUR = _SECTIONS["skipped by torch on 4 ranks too"]
 EXCLUDED = _SECTIONS["excluded"]

@@ -5,7 +5,7 @@ import io
 import unittest
 
 import torch_suite
-from torch_suite_list import EXCLUDED, SKIPPED
+from torch_suite_list import EXCLUDED, FAILS_WITH, SKIPPED
 
 
 class ListTest(unittest.TestCase):
@@ -16,13 +16,15 @@ class ListTest(unittest.TestCase):
     def test_torch_skips_what_the_list_says(self):
         self.assertEqual({name: torch_suite.skip_reason(name) for name in SKIPPED}, SKIPPED)
 
-    def test_excluded_tests_fail(self):
-        """One that passes no longer belongs on the list."""
-        for name in EXCLUDED:
+    def test_excluded_tests_fail_for_the_listed_reason(self):
+        """One that passes, or fails by something else, does not belong there."""
+        for name, reason in EXCLUDED.items():
             result = unittest.TestResult()
             with self.subTest(name), contextlib.redirect_stdout(io.StringIO()):
                 torch_suite.Suite(name).run(result)
-                self.assertTrue(result.failures or result.errors, "passes")
+                errors = "".join(text for _, text in result.failures + result.errors)
+                self.assertTrue(errors, "passes")
+                self.assertRegex(errors, FAILS_WITH[reason])
 
     def test_prints_the_list(self):
         for title, section in (("skipped by torch", SKIPPED), ("excluded", EXCLUDED)):
