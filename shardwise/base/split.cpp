@@ -15,8 +15,11 @@ Range blocks_of(const Range& elements, int64_t block) {
 }
 
 Split::Split(std::string name, int64_t size, std::vector<Range> ranges)
-    : name_(std::move(name)), size_(size), ranges_(std::move(ranges)), hash_(kHashBegin) {
-  for (const Range& range : ranges_) hash_ = mix(mix(hash_, range.begin), range.end);
+    : name_(std::move(name)),
+      size_(size),
+      ranges_(std::make_shared<std::vector<Range>>(std::move(ranges))),
+      hash_(kHashBegin) {
+  for (const Range& range : *ranges_) hash_ = mix(mix(hash_, range.begin), range.end);
   hash_ = mix(hash_, size_);
 }
 
@@ -55,7 +58,7 @@ Split Split::blocks_of(std::string name, const Split& split, int64_t unit, int64
   TORCH_CHECK_VALUE(unit >= 1 && block >= 1, "split ", name, ": unit >= 1 and block >= 1; got ", unit, ", ",
                     block, " [SW0393]");
   std::vector<Range> ranges;
-  for (const Range& range : split.ranges_) {
+  for (const Range& range : *split.ranges_) {
     ranges.push_back(base::blocks_of({range.begin * unit, range.end * unit}, block));
   }
   return {std::move(name), base::blocks_of({0, split.size() * unit}, block).size(), std::move(ranges)};
@@ -63,17 +66,17 @@ Split Split::blocks_of(std::string name, const Split& split, int64_t unit, int64
 
 int64_t Split::largest() const {
   int64_t largest = 0;
-  for (const Range& range : ranges_) largest = std::max(largest, range.size());
+  for (const Range& range : *ranges_) largest = std::max(largest, range.size());
   return largest;
 }
 
 bool Split::is_uniform() const {
-  return std::all_of(ranges_.begin(), ranges_.end(),
-                     [&](const Range& r) { return r.size() == ranges_[0].size(); });
+  return std::all_of(ranges_->begin(), ranges_->end(),
+                     [&](const Range& r) { return r.size() == ranges_->front().size(); });
 }
 
 bool Split::is_partition() const {
-  const int64_t held = std::accumulate(ranges_.begin(), ranges_.end(), int64_t{0},
+  const int64_t held = std::accumulate(ranges_->begin(), ranges_->end(), int64_t{0},
                                        [](int64_t sum, const Range& r) { return sum + r.size(); });
   return held == size_;
 }
@@ -81,16 +84,18 @@ bool Split::is_partition() const {
 std::vector<int> Split::holders(int64_t index) const {
   std::vector<int> ranks_holding;
   for (int rank = 0; rank < ranks(); ++rank) {
-    if (ranges_[rank].begin <= index && index < ranges_[rank].end) ranks_holding.push_back(rank);
+    const Range range = ranges_->at(rank);
+    if (range.begin <= index && index < range.end) ranks_holding.push_back(rank);
   }
   return ranks_holding;
 }
 
 Range Split::owned(int rank) const {
   // Ranges ascend, so lower ranks hold a prefix of this range.
-  Range range = ranges_.at(rank);
+  Range range = ranges_->at(rank);
   for (int lower = 0; lower < rank; ++lower) {
-    if (!ranges_[lower].empty()) range.begin = std::max(range.begin, std::min(ranges_[lower].end, range.end));
+    const Range& held = (*ranges_)[lower];
+    if (!held.empty()) range.begin = std::max(range.begin, std::min(held.end, range.end));
   }
   return range;
 }

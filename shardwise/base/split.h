@@ -6,6 +6,7 @@
 // use these two.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Range {
 Range blocks_of(const Range& elements, int64_t block);
 
 /// A partition of `size` elements over `ranks` ranks. Each rank holds one contiguous range, possibly empty.
+/// Copies share the ranges, because every parameter of a model keeps a copy.
 class Split {
  public:
   /// Partitions units of `granule` elements as evenly as possible; the first ranks get the remainder.
@@ -48,9 +50,9 @@ class Split {
   /// Returns the number of elements over all ranks; replicated elements count once.
   int64_t size() const { return size_; }
   /// Returns the number of ranks.
-  int ranks() const { return static_cast<int>(ranges_.size()); }
+  int ranks() const { return static_cast<int>(ranges_->size()); }
   /// Returns the elements that `rank` holds. Errors: std::out_of_range if there is no such rank.
-  Range range(int rank) const { return ranges_.at(rank); }
+  Range range(int rank) const { return ranges_->at(rank); }
   /// Returns the size of the largest range.
   int64_t largest() const;
   /// Returns true if every rank holds the same number of elements.
@@ -69,7 +71,7 @@ class Split {
 
   std::string name_;
   int64_t size_;
-  std::vector<Range> ranges_;
+  std::shared_ptr<const std::vector<Range>> ranges_;
   uint64_t hash_;
 };
 
