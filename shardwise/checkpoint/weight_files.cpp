@@ -90,16 +90,19 @@ WeightFiles::WeightFiles(const fs::path& directory, const config::Config& config
   open_shards(config, reader);
 }
 
-/// Checks the index against the config, then each file against the index.
+/// Opens the files, checks the index against the config, then each file against the index. A few bytes of an
+/// index can state any tp: ranks without a file are rejected before anything is computed for each rank.
 void WeightFiles::open_shards(const config::Config& config, std::optional<Reader> reader) {
   const std::string path = directory_ / kShardIndex;
   TORCH_CHECK_VALUE(tp() <= config.num_attention_heads, path, ": tp must be at most the ",
                     config.num_attention_heads, " query heads; got ", tp(), " [SW0281]");
+  for (int rank = 0; rank < tp(); ++rank) {
+    if (!reader || reader->rank == rank) shards_.try_emplace(rank, directory_ / index_->files[rank]);
+  }
   const auto known = known_tensors(*this, config, tp());
   check_sharding(*index_, known, path);
-  for (int rank = 0; rank < tp(); ++rank) {
-    if (reader && reader->rank != rank) continue;
-    const io::SafetensorsFile& file = open_shard(rank);
+  for (const auto& [rank, file] : shards_) {
+    check_shard(file, rank);
     for (const auto& [name, stored] : known) {
       if (!contains(name)) continue;  // check_weights reports it
       append_parts(parts_[name], file, file.find(name), stored.held(rank),
@@ -108,8 +111,8 @@ void WeightFiles::open_shards(const config::Config& config, std::optional<Reader
   }
 }
 
-const io::SafetensorsFile& WeightFiles::open_shard(int rank) {
-  const io::SafetensorsFile& file = shards_.try_emplace(rank, directory_ / index_->files[rank]).first->second;
+/// Checks that the file of a rank has the tensors that the index lists for it.
+void WeightFiles::check_shard(const io::SafetensorsFile& file, int rank) const {
   for (const auto& [name, sharded] : index_->tensors) {
     if (sharded.has_shard_on(rank)) check_local(file, file.find(name), sharded, rank);
   }
@@ -119,7 +122,6 @@ const io::SafetensorsFile& WeightFiles::open_shard(int rank) {
                       ": must contain only the tensors that ", kShardIndex, " lists for this rank; got ",
                       base::shown(tensor.name), " [SW0284]");
   }
-  return file;
 }
 
 std::vector<std::string> WeightFiles::names() const {

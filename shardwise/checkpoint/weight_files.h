@@ -64,7 +64,7 @@ class WeightFiles {
 
  private:
   void open_shards(const config::Config& config, std::optional<Reader> reader);
-  const io::SafetensorsFile& open_shard(int rank);
+  void check_shard(const io::SafetensorsFile& file, int rank) const;
 
   std::filesystem::path directory_;
   std::optional<io::SafetensorsDirectory> unsharded_;

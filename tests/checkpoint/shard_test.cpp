@@ -227,6 +227,12 @@ TEST_F(DamagedShards, MissingOrTruncatedRankFile) {
   expect_rejected({kFile, "must be a readable file"});
 }
 
+// A short index can state so many ranks that what is computed for each of them exceeds the memory.
+TEST_F(DamagedShards, MissingRankFilesAreFoundBeforeItsTensorsAreCompared) {
+  fs::remove(dir_ / kFile);
+  expect_index_rejected({{"tensors", {{kQ, {{"dim", 1}}}}}}, {kFile, "must be a readable file"});
+}
+
 TEST_F(DamagedShards, MissingOrUnexpectedTensors) {
   expect_file_rejected([&](StoredTensors& tensors) { tensors.erase(kQ); },
                        {kFile, "must contain the tensor", kQ});
