@@ -7,6 +7,7 @@
 #include <set>
 
 #include "shardwise/text/bpe.h"
+#include "shardwise/text/byte_fallback.h"
 #include "shardwise/text/byte_level.h"
 #include "shardwise/text/metaspace.h"
 #include "shardwise/text/utf8.h"
@@ -107,10 +108,7 @@ void Bpe::read_symbols(const JsonPart& json) {
   }
   if (ignores_merges_) ids_of_words_ = ids_;
   if (has_byte_fallback_) {
-    read_bytes(json, [](int byte) {
-      constexpr const char* kHex = "0123456789ABCDEF";
-      return std::string("<0x") + kHex[byte >> 4] + kHex[byte & 15] + ">";
-    });
+    read_bytes(json, [](int byte) { return byte_fallback_token(static_cast<uint8_t>(byte)); });
   } else if (!unk_) {
     throw_invalid(json.label("unk_token"), "given if byte_fallback and ByteLevel are not", nlohmann::json());
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/files.h"
+#include "shardwise/text/byte_fallback.h"
 #include "shardwise/text/json_fields.h"
 #include "shardwise/text/protobuf.h"
 #include "shardwise/text/utf8.h"
@@ -173,15 +174,6 @@ void ModelReader::index_pieces() {
                       "byte_fallback needs a piece for every byte; got none for ", byte, " [SW0527]");
 }
 
-/// Returns the byte of a piece "<0x41>".
-std::optional<uint8_t> byte_of(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
-  if (text.size() != 6 || !text.starts_with("<0x") || text[5] != '>') return std::nullopt;
-  const size_t high = kDigits.find(text[3]), low = kDigits.find(text[4]);
-  if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
-  return static_cast<uint8_t>(high << 4 | low);
-}
-
 void ModelReader::index_special(const Piece& piece, uint32_t id) {
   const std::string label = fmt::format("{}pieces[{}]", where_, id);
   if (piece.type == Piece::Type::unknown) {
@@ -190,8 +182,9 @@ void ModelReader::index_special(const Piece& piece, uint32_t id) {
     model_.unk_id = id;
   }
   if (piece.type != Piece::Type::byte) return;
-  const auto byte = byte_of(piece.text);
-  if (!byte || !model_.has_byte_fallback)
+  const auto byte = byte_of_fallback_token(piece.text);
+  const bool is_spelled_so = byte && byte_fallback_token(*byte) == piece.text;
+  if (!is_spelled_so || !model_.has_byte_fallback)
     throw_invalid(label, "like <0x41>, in a model with byte_fallback, for type 6 (byte)", piece.text);
   has_byte_[*byte] = true;
   model_.byte_ids[*byte] = id;

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "shardwise/text/byte_fallback.h"
 #include "shardwise/text/json_fields.h"
 #include "shardwise/text/metaspace.h"
 #include "shardwise/text/model_directory.h"
@@ -73,7 +74,7 @@ std::string SentencePieceStream::push(int64_t id) {
                     " [SW0165]");
   const Piece& piece = model_.pieces[size_t(id)];
   if (piece.type == Piece::Type::byte) {
-    bytes_ += static_cast<char>(std::stoi(piece.text.substr(3, 2), nullptr, 16));
+    bytes_ += static_cast<char>(*byte_of_fallback_token(piece.text));
     return decode_bytes(/*holds_back=*/true);
   }
   std::string text = decode_bytes(/*holds_back=*/false);

@@ -1,5 +1,6 @@
 #include "shardwise/text/token_decoder.h"
 
+#include "shardwise/text/byte_fallback.h"
 #include "shardwise/text/byte_level.h"
 #include "shardwise/text/metaspace.h"
 #include "shardwise/text/normalizer.h"
@@ -46,9 +47,8 @@ class ReplaceStep : public DecoderStep {
 class ByteFallbackStep : public DecoderStep {
  public:
   void push(std::string token, const Sink& out) override {
-    const int byte = byte_of(token);
-    if (byte >= 0) {
-      run_ += static_cast<char>(byte);
+    if (const auto byte = byte_of_fallback_token(token)) {
+      run_ += static_cast<char>(*byte);
       return;
     }
     finish(out);
@@ -65,14 +65,6 @@ class ByteFallbackStep : public DecoderStep {
   }
 
  private:
-  static int byte_of(const std::string& token) {
-    if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
-    const std::string_view digits = "0123456789abcdef0123456789ABCDEF";
-    const size_t high = digits.find(token[3]), low = digits.find(token[4]);
-    if (high == std::string_view::npos || low == std::string_view::npos) return -1;
-    return static_cast<int>(high % 16 * 16 + low % 16);
-  }
-
   std::string run_;
 };
 
