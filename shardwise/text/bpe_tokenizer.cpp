@@ -41,11 +41,16 @@ Part optional_part(const JsonPart& file, const char* name) {
 }  // namespace
 
 struct BpeTokenizer::Parts {
+  /// Of one text: its normalized parts, and those after pre-tokenization.
+  struct Limits {
+    GrowthLimit normalized, words;
+  };
+
   explicit Parts(const JsonPart& file);
   void add_token(const AddedToken& token);
   void check_post_processor(const JsonPart& file) const;
-  void encode_segment(std::string_view text, bool is_at_start, std::vector<int64_t>& ids);
-  void encode_words(std::string_view text, bool is_at_start, std::vector<int64_t>& ids);
+  void encode_segment(std::string_view text, bool is_at_start, Limits& limits, std::vector<int64_t>& ids);
+  void encode_words(std::string_view text, bool is_at_start, Limits& limits, std::vector<int64_t>& ids);
 
   std::mutex mutex;
   Normalizer normalizer;
@@ -101,7 +106,7 @@ void BpeTokenizer::Parts::check_post_processor(const JsonPart& file) const {
 
 void BpeTokenizer::Parts::add_token(const AddedToken& token) {
   std::string pattern = token.content;
-  if (token.normalized) normalizer.apply_(pattern);
+  if (token.normalized) normalizer.apply_(pattern, GrowthLimit(pattern.size()));
   if (token.id >= tokens.size()) tokens.resize(size_t{token.id} + 1);
   tokens[token.id] = pattern;
   if (token.special) specials.insert(token.content);
@@ -109,10 +114,12 @@ void BpeTokenizer::Parts::add_token(const AddedToken& token) {
 }
 
 /// Encodes text between the added tokens that match raw text.
-void BpeTokenizer::Parts::encode_segment(std::string_view text, bool is_at_start, std::vector<int64_t>& ids) {
+void BpeTokenizer::Parts::encode_segment(std::string_view text, bool is_at_start, Limits& limits,
+                                         std::vector<int64_t>& ids) {
   std::string normalized(text);
-  normalizer.apply_(normalized);
-  if (normalized_token_finder.empty()) return encode_words(normalized, is_at_start, ids);
+  normalizer.apply_(normalized, limits.normalized);
+  limits.normalized.add_output(normalized.size());
+  if (normalized_token_finder.empty()) return encode_words(normalized, is_at_start, limits, ids);
   normalized_segments.clear();
   normalized_token_finder.split(normalized, normalized_segments);
   for (const auto& [span, token] : normalized_segments) {
@@ -120,17 +127,19 @@ void BpeTokenizer::Parts::encode_segment(std::string_view text, bool is_at_start
       ids.push_back(token->id);
     } else {
       const auto part = std::string_view(normalized).substr(span.begin, span.end - span.begin);
-      encode_words(part, is_at_start && span.begin == 0, ids);
+      encode_words(part, is_at_start && span.begin == 0, limits, ids);
     }
   }
 }
 
-void BpeTokenizer::Parts::encode_words(std::string_view text, bool is_at_start, std::vector<int64_t>& ids) {
+void BpeTokenizer::Parts::encode_words(std::string_view text, bool is_at_start, Limits& limits,
+                                       std::vector<int64_t>& ids) {
   if (text.empty()) return;
   words.text = text;
   words.spans.assign(1, {0, text.size()});
   words.is_at_start = is_at_start;
-  pre_tokenizer.apply_(words);
+  pre_tokenizer.apply_(words, limits.words);
+  limits.words.add_output(words.text.size());
   const std::string_view all = words.text;
   for (const Span span : words.spans) model.encode(all.substr(span.begin, span.end - span.begin), ids);
 }
@@ -175,13 +184,14 @@ void BpeTokenizer::encode_checked(std::string_view text, SpecialTokens specials,
   const bool adds_specials = specials == SpecialTokens::with;
   if (adds_specials)
     ids.insert(ids.end(), parts_->post_processor.before.begin(), parts_->post_processor.before.end());
+  Parts::Limits limits{GrowthLimit(text.size()), GrowthLimit(text.size())};
   parts_->raw_segments.clear();
   parts_->raw_token_finder.split(text, parts_->raw_segments);
   for (const auto& [span, token] : parts_->raw_segments) {
     if (token) {
       ids.push_back(token->id);
     } else {
-      parts_->encode_segment(text.substr(span.begin, span.end - span.begin), span.begin == 0, ids);
+      parts_->encode_segment(text.substr(span.begin, span.end - span.begin), span.begin == 0, limits, ids);
     }
   }
   if (adds_specials)

@@ -11,8 +11,6 @@
 namespace shardwise::text {
 namespace {
 
-using TextStep = std::function<void(std::string&)>;
-
 // The first byte of U+0300. NFC does not change text whose characters are all below it.
 constexpr uint8_t kFirstComposingByte = 0xcc;
 
@@ -114,12 +112,12 @@ void normalize(std::string& text, const Form& form, std::vector<utf8proc_int32_t
 }
 
 TextStep form_step(const std::string& type) {
-  return [form = form_of(type), points = std::vector<utf8proc_int32_t>()](std::string& text) mutable {
-    normalize(text, form, points);
-  };
+  return [form = form_of(type), points = std::vector<utf8proc_int32_t>()](
+             std::string& text, const GrowthLimit&) mutable { normalize(text, form, points); };
 }
 
-void replace_matches(std::string& text, const Matcher& find, const std::string& content) {
+void replace_matches(std::string& text, const Matcher& find, const std::string& content,
+                     const GrowthLimit& limit) {
   auto match = find(text, 0);
   if (!match) return;
   std::string out;
@@ -127,6 +125,7 @@ void replace_matches(std::string& text, const Matcher& find, const std::string& 
   for (; match; match = find(text, done)) {
     out.append(text, done, match->begin - done).append(content);
     done = match->end;
+    limit.check(out.size());
   }
   text = std::move(out.append(text, done));
 }
@@ -135,9 +134,8 @@ void replace_matches(std::string& text, const Matcher& find, const std::string& 
 
 TextStep replacement_step(const JsonPart& json) {
   json.allow({"type", "pattern", "content"});
-  return [find = read_pattern(json), content = json.text("content")](std::string& text) {
-    replace_matches(text, find, content);
-  };
+  return [find = read_pattern(json), content = json.text("content")](
+             std::string& text, const GrowthLimit& limit) { replace_matches(text, find, content, limit); };
 }
 
 void Normalizer::add(const JsonPart& json) {
@@ -150,7 +148,7 @@ void Normalizer::add(const JsonPart& json) {
     steps_.emplace_back(form_step(type));
   } else if (type == "Prepend") {
     json.allow({"type", "prepend"});
-    steps_.emplace_back([prefix = json.text("prepend")](std::string& text) {
+    steps_.emplace_back([prefix = json.text("prepend")](std::string& text, const GrowthLimit&) {
       if (!text.empty()) text.insert(0, prefix);
     });
   } else if (type == "Replace") {

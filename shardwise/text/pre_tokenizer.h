@@ -3,6 +3,7 @@
 #include <functional>
 #include <vector>
 
+#include "shardwise/text/growth_limit.h"
 #include "shardwise/text/json_fields.h"
 #include "shardwise/text/metaspace.h"
 #include "shardwise/text/split.h"
@@ -19,9 +20,12 @@ class PreTokenizer {
 
   /// Whether the model operates on bytes, written as ByteLevel characters, instead of characters.
   bool is_byte_level() const { return is_byte_level_; }
-  /// Splits and transforms `words` in place.
-  void apply_(PreTokenizedString& words) const {
-    for (const auto& step : steps_) step(words);
+  /// Splits and transforms `words` in place. Errors: those of `limit`.
+  void apply_(PreTokenizedString& words, const GrowthLimit& limit) const {
+    for (const auto& step : steps_) {
+      step(words);
+      limit.check(words.text.size());
+    }
   }
 
  private:

@@ -32,14 +32,16 @@ class ByteLevelStep : public DecoderStep {
 
 class ReplaceStep : public DecoderStep {
  public:
-  explicit ReplaceStep(const std::function<void(std::string&)>& replace) : replace_(replace) {}
+  /// `limit` outlives this.
+  ReplaceStep(TextStep replace, const GrowthLimit& limit) : replace_(std::move(replace)), limit_(limit) {}
   void push(std::string token, const Sink& out) override {
-    replace_(token);
+    replace_(token, limit_);
     out(std::move(token));
   }
 
  private:
-  std::function<void(std::string&)> replace_;
+  TextStep replace_;
+  const GrowthLimit& limit_;
 };
 
 /// Decodes runs of tokens <0x00> to <0xFF>: to characters if the whole run is valid UTF-8, else to one U+FFFD
@@ -115,7 +117,7 @@ class MetaspaceStep : public DecoderStep {
 }  // namespace
 
 TokenDecoder::Stream::Stream(const TokenDecoder& decoder) {
-  for (const auto& make : decoder.makers_) steps_.push_back(make());
+  for (const auto& make : decoder.makers_) steps_.push_back(make(limit_));
 }
 
 TokenDecoder::Stream::~Stream() = default;
@@ -123,14 +125,17 @@ TokenDecoder::Stream::~Stream() = default;
 void TokenDecoder::Stream::pass(size_t step, std::string token, std::string& text) {
   if (step == steps_.size()) {
     text += token;
+    limit_.check(text.size());
     return;
   }
   steps_[step]->push(std::move(token), [&](std::string next) { pass(step + 1, std::move(next), text); });
 }
 
 std::string TokenDecoder::Stream::push(const std::string& token) {
+  limit_.add_input(token.size());
   std::string text;
   pass(0, token, text);
+  limit_.add_output(text.size());
   return text;
 }
 
@@ -139,6 +144,7 @@ std::string TokenDecoder::Stream::finish() {
   for (size_t step = 0; step < steps_.size(); ++step) {
     steps_[step]->finish([&](std::string next) { pass(step + 1, std::move(next), text); });
   }
+  limit_.add_output(text.size());
   return text;
 }
 
@@ -147,8 +153,9 @@ void TokenDecoder::add_strip(const JsonPart& json) {
   if (json.fields.integer("stop") != 0) throw_invalid(json.label("stop"), "0", json.at("stop"));
   const std::string content = json.character("content");
   const int64_t start = json.fields.integer("start");
-  makers_.emplace_back(
-      [=, is_fused = is_fused_] { return std::make_unique<StripStep>(content, start, is_fused); });
+  makers_.emplace_back([=, is_fused = is_fused_](const GrowthLimit&) {
+    return std::make_unique<StripStep>(content, start, is_fused);
+  });
 }
 
 void TokenDecoder::add(const JsonPart& json) {
@@ -161,19 +168,20 @@ void TokenDecoder::add(const JsonPart& json) {
     for (const JsonPart& part : json.parts("decoders")) add(part);
   } else if (type == "ByteLevel") {
     json.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
-    makers_.emplace_back([] { return std::make_unique<ByteLevelStep>(); });
+    makers_.emplace_back([](const GrowthLimit&) { return std::make_unique<ByteLevelStep>(); });
     is_complete_ = true;  // ByteLevel fuses its tokens
   } else if (type == "Metaspace") {
-    makers_.emplace_back([metaspace = read_metaspace(json)] {
+    makers_.emplace_back([metaspace = read_metaspace(json)](const GrowthLimit&) {
       return std::make_unique<MetaspaceStep>(metaspace.replacement,
                                              metaspace.prepend_scheme != PrependScheme::never);
     });
   } else if (type == "Replace") {
-    makers_.emplace_back(
-        [replace = replacement_step(json)] { return std::make_unique<ReplaceStep>(replace); });
+    makers_.emplace_back([replace = replacement_step(json)](const GrowthLimit& limit) {
+      return std::make_unique<ReplaceStep>(replace, limit);
+    });
   } else if (type == "ByteFallback") {
     json.allow({"type"});
-    makers_.emplace_back([] { return std::make_unique<ByteFallbackStep>(); });
+    makers_.emplace_back([](const GrowthLimit&) { return std::make_unique<ByteFallbackStep>(); });
   } else if (type == "Fuse") {
     json.allow({"type"});
     is_fused_ = true;  // text still streams; later steps handle fused text

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/text/growth_limit.h"
 #include "shardwise/text/json_fields.h"
 
 namespace shardwise::text {
@@ -21,14 +22,16 @@ class TokenDecoder {
   class Stream {
    public:
     explicit Stream(const TokenDecoder& decoder);
+    Stream(const Stream&) = delete;  // the steps keep a reference to its limit
     ~Stream();
-    /// Adds a token and returns the text that no later token can change.
+    /// Adds a token and returns the text that no later token can change. Errors: those of GrowthLimit.
     std::string push(const std::string& token);
-    /// Returns the remaining text at the end of the stream.
+    /// Returns the remaining text at the end of the stream. Errors: those of GrowthLimit.
     std::string finish();
 
    private:
     void pass(size_t step, std::string token, std::string& text);
+    GrowthLimit limit_;
     std::vector<std::unique_ptr<DecoderStep>> steps_;
   };
 
@@ -36,7 +39,7 @@ class TokenDecoder {
   void add(const JsonPart& json);
   void add_strip(const JsonPart& json);
 
-  std::vector<std::function<std::unique_ptr<DecoderStep>()>> makers_;
+  std::vector<std::function<std::unique_ptr<DecoderStep>(const GrowthLimit&)>> makers_;
   bool is_fused_ = false, is_complete_ = false;
 };
 

@@ -11,7 +11,7 @@ using nlohmann::json;
 
 std::string normalized(const char* form, std::string text) {
   const json file = {{"type", form}};
-  Normalizer(JsonPart{file, "normalizer."}).apply_(text);
+  Normalizer(JsonPart{file, "normalizer."}).apply_(text, GrowthLimit(text.size()));
   return text;
 }
 
