@@ -1,5 +1,6 @@
 #include "shardwise/text/sentencepiece_normalizer.h"
 
+#include "shardwise/text/growth_limit.h"
 #include "shardwise/text/metaspace.h"
 #include "shardwise/text/utf8.h"
 
@@ -42,12 +43,14 @@ std::string SentencePieceNormalizer::normalize(std::string_view text) const {
   }
   std::string out;
   if (at == text.size()) return out;
+  const GrowthLimit limit(text.size());
   out.reserve(text.size() + text.size() / 2);
   if (model_.adds_space && !model_.treats_space_as_suffix) out += space_;
   for (bool follows_space = removes; at < text.size();) {
     auto [length, replacement] = prefix_at(text, at);
     while (follows_space && replacement.starts_with(' ')) replacement.remove_prefix(1);
     append(replacement, out);
+    limit.check(out.size());
     if (!replacement.empty()) follows_space = removes && replacement.ends_with(' ');
     at += length;
   }

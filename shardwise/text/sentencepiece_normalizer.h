@@ -17,7 +17,7 @@ class SentencePieceNormalizer {
   SentencePieceNormalizer(const SentencePieceModel& model, const PieceTrie& user_defined,
                           const std::string& where);
 
-  /// Normalizes `text`, which must be valid UTF-8.
+  /// Normalizes `text`, which must be valid UTF-8. Errors: those of GrowthLimit.
   std::string normalize(std::string_view text) const;
 
  private:

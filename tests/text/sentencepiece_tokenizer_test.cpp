@@ -233,6 +233,22 @@ TEST_F(DamagedModels, CannotSearchBeyondTheirRules) {
   EXPECT_EQ(encoded(0x3fffff << 10 | 1 << 9, 2, 0), unknown);  // children beyond the trie
 }
 
+// A rule a -> 1000 times b.
+TEST_F(SentencePieceTokenizers, RulesLengthenTextOnlySoFar) {
+  std::vector<uint32_t> units(128, 0);
+  units[0] = 1 << 10;
+  units['a' ^ 1] = 'a' | 1 << 8 | 2 << 10;
+  units['a' ^ 1 ^ 2] = 1u << 31;
+  std::string trie;
+  for (const uint32_t u : units) trie += unit(u);
+  directory_.put("tokenizer.model",
+                 with_charsmap(unit(uint32_t(trie.size())) + trie + std::string(1000, 'b')));
+  const auto tokenizer = load();
+  EXPECT_EQ(tokenizer->encode(std::string(60, 'a')).size(), 60001u);
+  EXPECT_PRED2(contains, error_text([&] { tokenizer->encode(std::string(1000, 'a')); }),
+               "its steps must make at most 97536 bytes of 1000");
+}
+
 TEST_F(SentencePieceTokenizers, LongStreamsWithoutTextAreFast) {
   constexpr int64_t kMany = 500000;
   directory_.put("tokenizer.model", model() + normalizer_field(integer_field(4, 1)));
