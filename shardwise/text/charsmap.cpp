@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include "shardwise/text/sentencepiece_model.h"
 #include "shardwise/text/utf8.h"
 
@@ -63,7 +65,8 @@ std::optional<Charsmap::Match> Charsmap::longest_at(std::string_view text, size_
   size_t length = 0;
   uint32_t value = 0;
   uint32_t position = offset_of(unit(0));
-  for (size_t i = at; i < text.size() && !units_.empty(); ++i) {
+  const size_t end = std::min(text.size(), at + kMaxPieceBytes);
+  for (size_t i = at; i < end && !units_.empty(); ++i) {
     const auto byte = static_cast<uint8_t>(text[i]);
     const uint32_t next = unit(position ^ byte);
     if (!has_label(next, byte)) break;

@@ -9,7 +9,8 @@
 namespace shardwise::text {
 
 /// The rules of a precompiled_charsmap: a double-array trie in the format of Darts-clone, whose values are
-/// positions in a list of NUL-terminated replacements. Untrusted bytes: every step of a search is bounded.
+/// positions in a list of NUL-terminated replacements. Untrusted bytes: the array may have cycles, so a
+/// search reads at most kMaxPieceBytes of the text.
 class Charsmap {
  public:
   /// Reads the rules; no bytes are no rules. Throws c10::ValueError beginning with `where` if the parts have
@@ -20,8 +21,8 @@ class Charsmap {
     size_t length;  // bytes of text, at least 1
     std::string_view replacement;
   };
-  /// Returns the longest rule whose string begins at `at`. A rule that points outside the replacements does
-  /// not match.
+  /// Returns the longest rule whose string begins at `at` and has at most kMaxPieceBytes. A rule that points
+  /// outside the replacements does not match.
   std::optional<Match> longest_at(std::string_view text, size_t at) const;
 
  private:
