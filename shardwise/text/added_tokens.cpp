@@ -1,5 +1,7 @@
 #include "shardwise/text/added_tokens.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 
 #include "shardwise/text/utf8.h"
@@ -48,7 +50,11 @@ std::vector<AddedToken> read_added_tokens(const JsonPart& file) {
 
 AddedTokenFinder::AddedTokenFinder() : nodes_(1), word_(kWordCharacter, "tokenizer: single_word") {}
 
-void AddedTokenFinder::add(const AddedToken& token, const std::string& pattern) {
+void AddedTokenFinder::add(const AddedToken& token, const std::string& pattern, const std::string& label) {
+  pattern_bytes_ += pattern.size();
+  TORCH_CHECK_VALUE(pattern.size() <= kMaxAddedTokenBytes && pattern_bytes_ <= kMaxAddedTokensBytes, label,
+                    " must have at most ", kMaxAddedTokenBytes, " bytes, and all added tokens at most ",
+                    kMaxAddedTokensBytes, "; got ", pattern.size(), " and ", pattern_bytes_, " [SW0681]");
   uint32_t node = 0;
   begins_[static_cast<uint8_t>(pattern.at(0))] = true;
   for (const char byte : pattern) {

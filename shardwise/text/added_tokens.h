@@ -18,6 +18,12 @@ struct AddedToken {
   bool single_word, lstrip, rstrip, normalized, special;
 };
 
+/// The longest content of an added token, also after normalization: every position of a text is compared with
+/// so many bytes.
+inline constexpr size_t kMaxAddedTokenBytes = 1024;
+/// The most bytes that all contents have together: each can take 64 bytes of memory.
+inline constexpr size_t kMaxAddedTokensBytes = size_t{4} << 20;
+
 /// Reads the `added_tokens` list. Throws c10::ValueError naming the field and value.
 std::vector<AddedToken> read_added_tokens(const JsonPart& file);
 
@@ -31,8 +37,9 @@ struct TextSegment {
 class AddedTokenFinder {
  public:
   AddedTokenFinder();
-  /// Adds `token`, which must outlive this. It matches where `pattern` occurs.
-  void add(const AddedToken& token, const std::string& pattern);
+  /// Adds `token`, which must outlive this. It matches where `pattern` occurs. Throws c10::ValueError
+  /// beginning with `label` if the pattern, or all patterns together, are too long.
+  void add(const AddedToken& token, const std::string& pattern, const std::string& label);
   bool empty() const { return nodes_.size() == 1; }
 
   /// Splits `text` into `segments`. Segments between tokens are not empty.
@@ -50,6 +57,7 @@ class AddedTokenFinder {
   Match longest_at(std::string_view text, size_t at) const;
   bool is_next_to_word(std::string_view text, Span match) const;
 
+  size_t pattern_bytes_ = 0;
   std::vector<Node> nodes_;  // a trie over bytes; the root is first
   std::array<bool, 256> begins_{};
   Regex word_;

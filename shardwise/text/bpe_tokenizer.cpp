@@ -47,7 +47,7 @@ struct BpeTokenizer::Parts {
   };
 
   explicit Parts(const JsonPart& file);
-  void add_token(const AddedToken& token);
+  void add_token(const AddedToken& token, const std::string& label);
   void check_post_processor(const JsonPart& file) const;
   void encode_segment(std::string_view text, bool is_at_start, Limits& limits, std::vector<int64_t>& ids);
   void encode_words(std::string_view text, bool is_at_start, Limits& limits, std::vector<int64_t>& ids);
@@ -82,14 +82,15 @@ BpeTokenizer::Parts::Parts(const JsonPart& file)
     tokens[id] = token;
   }
   for (size_t i = 0; i < added.size(); ++i) {
-    const std::string label = file.label("added_tokens[" + std::to_string(i) + "].id");
+    const std::string where = file.label("added_tokens[" + std::to_string(i) + "].");
+    const std::string label = where + "id";
     const auto known = model.vocabulary().find(added[i].content);
     if (known != model.vocabulary().end() && known->second != added[i].id) {
       throw_invalid(label, "the id in the vocabulary", added[i].id);
     }
     const bool is_taken = added[i].id < tokens.size() && tokens[added[i].id];
     if (is_taken && known == model.vocabulary().end()) throw_invalid(label, "a unique id", added[i].id);
-    add_token(added[i]);
+    add_token(added[i], where + "content");
   }
   check_post_processor(file);
 }
@@ -104,13 +105,14 @@ void BpeTokenizer::Parts::check_post_processor(const JsonPart& file) const {
   }
 }
 
-void BpeTokenizer::Parts::add_token(const AddedToken& token) {
+void BpeTokenizer::Parts::add_token(const AddedToken& token, const std::string& label) {
   std::string pattern = token.content;
   if (token.normalized) normalizer.apply_(pattern, GrowthLimit(pattern.size()));
   if (token.id >= tokens.size()) tokens.resize(size_t{token.id} + 1);
   tokens[token.id] = pattern;
   if (token.special) specials.insert(token.content);
-  if (!pattern.empty()) (token.normalized ? normalized_token_finder : raw_token_finder).add(token, pattern);
+  if (pattern.empty()) return;
+  (token.normalized ? normalized_token_finder : raw_token_finder).add(token, pattern, label);
 }
 
 /// Encodes text between the added tokens that match raw text.

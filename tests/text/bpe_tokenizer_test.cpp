@@ -194,6 +194,29 @@ TEST_F(BpeTokenizers, RejectsWhatTheReferenceRejects) {
   expect_error(file, "/decoder", replace, {"decoder.pattern must be a String or a Regex"});
 }
 
+TEST_F(BpeTokenizers, RejectsLongAddedTokens) {
+  json file = byte_level({});
+  const auto content = [](size_t i, size_t size) {
+    std::string text = std::to_string(i);
+    return text.insert(0, size - text.size(), '-');
+  };
+  const char* first = "/added_tokens/0/content";
+  const std::string rule = "added_tokens[0].content must have at most 1024 bytes";
+  file["added_tokens"][0]["content"] = content(1, 1024);
+  EXPECT_EQ(load(file)->encode("a" + content(1, 1024)), (Ids{'a', 256}));
+  expect_error(file, first, content(1, 1025), {rule + ", and all added tokens at most 4194304; got 1025"});
+  file["normalizer"] = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(100, 'b')}};
+  file["added_tokens"][0]["normalized"] = true;
+  expect_error(file, first, std::string(11, 'a'), {rule, "got 1100"});
+  file = byte_level({});
+  for (size_t i = 0; i < 4096; ++i)
+    file["added_tokens"][i] = {{"id", 256 + i}, {"content", content(i, 1024)}, {"normalized", false}};
+  EXPECT_EQ(load(file)->vocab_size(), 256 + 4096);
+  file["added_tokens"].push_back({{"id", 256 + 4096}, {"content", "xy"}, {"normalized", false}});
+  EXPECT_PRED2(contains, error_text([&] { load(file); }), "added_tokens[4096].content must have at most");
+}
+
 // O(n log n) at worst; a quadratic algorithm would take hours.
 TEST_F(BpeTokenizers, LongRunsOfMarksAndWhitespaceAreFast) {
   constexpr int kMany = 500000;
