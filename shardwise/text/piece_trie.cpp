@@ -1,6 +1,7 @@
 #include "shardwise/text/piece_trie.h"
 
 #include <algorithm>
+#include <deque>
 
 namespace shardwise::text {
 namespace {
@@ -19,9 +20,9 @@ uint8_t byte_at(std::string_view piece, size_t depth) {
 
 PieceTrie::PieceTrie(std::vector<std::pair<std::string_view, uint32_t>> pieces) : nodes_(1) {
   std::sort(pieces.begin(), pieces.end());  // a piece precedes those that it begins
-  std::vector<Pending> pending{{kRoot, 0, pieces.size(), 0}};
-  for (size_t i = 0; i < pending.size(); ++i) {
-    auto [node, begin, end, depth] = pending[i];
+  // In the order of the nodes, so that the children of each are consecutive.
+  for (std::deque<Pending> pending{{kRoot, 0, pieces.size(), 0}}; !pending.empty(); pending.pop_front()) {
+    auto [node, begin, end, depth] = pending.front();
     if (begin < end && pieces[begin].first.size() == depth) nodes_[node].id = pieces[begin++].second;
     nodes_[node].first_child = static_cast<uint32_t>(nodes_.size());
     while (begin < end) {
