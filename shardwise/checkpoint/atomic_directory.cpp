@@ -13,10 +13,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::vector<std::string> auxiliary_file_names() {
-  std::vector<std::string> names{kConfigFile, kGenerationConfig, kUnnamedTokenizer};
-  names.insert(names.end(), std::begin(kTokenizerFiles), std::end(kTokenizerFiles));
-  names.insert(names.end(), std::begin(kTokenizerAuxiliaryFiles), std::end(kTokenizerAuxiliaryFiles));
+std::vector<std::string> auxiliary_files_in(const fs::path& directory) {
+  std::vector<std::string> names = tokenizer_auxiliary_files_in(directory);
+  const auto add_if_present = [&](const char* name) {
+    if (base::exists(directory / name)) names.emplace_back(name);
+  };
+  for (const char* name : {kConfigFile, kGenerationConfig, kUnnamedTokenizer}) add_if_present(name);
+  for (const char* name : kTokenizerFiles) add_if_present(name);
   return names;
 }
 
@@ -42,8 +45,8 @@ fs::path new_target_path(const std::string& op, const fs::path& out) {
 }
 
 void copy_auxiliary_files(const fs::path& in, const fs::path& out) {
-  for (const std::string& name : auxiliary_file_names()) {
-    if (base::exists(in / name)) base::write_text(out / name, read_auxiliary_file(in, name));
+  for (const std::string& name : auxiliary_files_in(in)) {
+    write_auxiliary_file(out, name, read_auxiliary_file(in, name));
   }
 }
 

@@ -1,8 +1,10 @@
 // The auxiliary files of a model directory: tokenizer and generation settings, which a copy of the model
 // needs.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace shardwise::checkpoint {
 
@@ -12,6 +14,8 @@ inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "tokenizer.m
 inline constexpr const char* kTokenizerAuxiliaryFiles[] = {
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
     "chat_template.jinja",   "chat_template.json"};
+/// The directory of the chat templates that are named by their files, *.jinja.
+inline constexpr const char* kAdditionalChatTemplates = "additional_chat_templates";
 /// Marker file: the model was trained on token ids from an unnamed tokenizer, not on bytes.
 inline constexpr const char* kUnnamedTokenizer = "unnamed_tokenizer.json";
 /// Default generation parameters of the model.
@@ -21,5 +25,12 @@ inline constexpr const char* kGenerationConfig = "generation_config.json";
 /// link to a file outside of the directory (or of its model in Hugging Face's cache): a directory from a
 /// stranger could link to the user's keys, and the copy is made to be published.
 std::string read_auxiliary_file(const std::filesystem::path& directory, const std::string& name);
+/// Writes the file `name`, which may be in a directory that does not exist yet. Errors: base::FileError.
+void write_auxiliary_file(const std::filesystem::path& directory, const std::string& name,
+                          const std::string& text);
+
+/// Returns the names of the tokenizer's auxiliary files that `directory` has, relative to it, with those of
+/// kAdditionalChatTemplates. Errors: c10::ValueError if the latter cannot be listed.
+std::vector<std::string> tokenizer_auxiliary_files_in(const std::filesystem::path& directory);
 
 }  // namespace shardwise::checkpoint

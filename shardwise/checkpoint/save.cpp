@@ -8,6 +8,7 @@
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
 #include "shardwise/base/random.h"
+#include "shardwise/checkpoint/auxiliary_files.h"
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/directories.h"
@@ -107,7 +108,7 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
     remove_stale(dir);
     directory.emplace(path);
     create_files(path, weights, files);
-    for (const auto& [name, text] : auxiliary_files) base::write_text(path / name, text);
+    for (const auto& [name, text] : auxiliary_files) write_auxiliary_file(path, name, text);
   });
   all_ranks_or_throw(group, op, [&] {
     for (const FilePlan& file : files) write_shards(path, file, group.rank());

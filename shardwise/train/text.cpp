@@ -18,8 +18,8 @@ std::map<std::string, std::string> files_of(const path& model) {
   const path directory = model.has_parent_path() ? model.parent_path() : ".";
   std::map<std::string, std::string> files{{"tokenizer" + model.extension().string(),
                                             checkpoint::read_auxiliary_file(directory, model.filename())}};
-  for (const char* name : checkpoint::kTokenizerAuxiliaryFiles) {
-    if (base::exists(directory / name)) files[name] = checkpoint::read_auxiliary_file(directory, name);
+  for (const std::string& name : checkpoint::tokenizer_auxiliary_files_in(directory)) {
+    files[name] = checkpoint::read_auxiliary_file(directory, name);
   }
   return files;
 }

@@ -62,6 +62,19 @@ TEST_F(Save, CreatesParentDirectories) {
   EXPECT_EQ(names_in(dir_ / "a/b"), (Names{"latest", "step-1"}));
 }
 
+TEST_F(Save, CreatesTheDirectoriesOfAuxiliaryFiles) {
+  on_ranks(2, [&](const comm::Group& group) {
+    RankState rank(config_, group, full_);
+    rank.state.step = 1;
+    checkpoint::save(
+        dir_.path(), rank.weights, rank.state, /*keep=*/0,
+        {{"additional_chat_templates/a.jinja", "a"}, {"additional_chat_templates/b.jinja", "b"}});
+  });
+  for (const char* name : {"a", "b"})
+    EXPECT_EQ(test::contents(dir_ / ("step-1/additional_chat_templates/" + std::string(name) + ".jinja")),
+              name);
+}
+
 TEST_F(Save, KeepsTheNewestSteps) {
   for (const int64_t step : {9, 10, 11}) save(step, /*keep=*/2);
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-10", "step-11"}));

@@ -373,6 +373,27 @@ TEST(ShardDirectory, FollowsLinksWithinTheModelAndItsCache) {
   EXPECT_EQ(test::contents(dir / "sharded/vocab.json"), "vocab");
 }
 
+TEST(ShardDirectory, ContainsAdditionalChatTemplates) {
+  const TemporaryDirectory dir;
+  const config::Config config = uneven_config();
+  dir.put("full/config.json", config::to_json(config));
+  dir.put("full/model.safetensors", safetensors_of(random_tensors(config, "F32")));
+  const std::string templates = "/additional_chat_templates";
+  dir.put("full" + templates + "/tool_use.jinja", "tools");
+  dir.put("full" + templates + "/rag.jinja", "documents");
+  dir.put("full" + templates + "/README.md", "no template");
+  checkpoint::shard(dir / "full", dir / "sharded", 2, no_progress);
+  checkpoint::merge(dir / "sharded", dir / "merged", no_progress);
+  for (const std::string copy : {"sharded", "merged"}) {
+    EXPECT_EQ(names_in(dir / (copy + templates)), (std::vector<std::string>{"rag.jinja", "tool_use.jinja"}));
+    EXPECT_EQ(test::contents(dir / (copy + templates + "/tool_use.jinja")), "tools");
+  }
+  dir.put("private/key.jinja", "secret");
+  fs::create_symlink("../../private/key.jinja", dir / ("full" + templates + "/key.jinja"));
+  EXPECT_PRED2(contains, error_text([&] { checkpoint::shard(dir / "full", dir / "out", 2, no_progress); }),
+               "must not be a link out");
+}
+
 TEST(ShardDirectory, RemovesStaleTemporaries) {
   const TemporaryDirectory dir;
   const config::Config config = uneven_config();

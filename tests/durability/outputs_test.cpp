@@ -37,6 +37,7 @@ class WrittenOutput : public RecordedRun {
 };
 
 TEST_F(WrittenOutput, OfShardAndMergeIsCompleteOrAbsent) {
+  scratch_.put("model/step-1/additional_chat_templates/tool_use.jinja", "in a directory of the model's");
   expect_survives({SHARDWISE_PROGRAM, "shard", model_, tree_ + "/sharded", "--tp", "2"}, "sharded");
   expect_survives({SHARDWISE_PROGRAM, "merge", tree_ + "/sharded", tree_ + "/merged"}, "merged");
 }
