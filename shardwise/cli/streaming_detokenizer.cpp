@@ -1,22 +1,17 @@
 #include "shardwise/cli/streaming_detokenizer.h"
 
+#include "shardwise/text/utf8.h"
+
 namespace shardwise::cli {
-namespace {
-
-constexpr const char* kReplacement = "\xef\xbf\xbd";  // U+FFFD
-
-}  // namespace
 
 StreamingDetokenizer::StreamingDetokenizer(const text::Tokenizer& tokenizer,
                                            const std::vector<std::string>& stops)
-    : vocab_size_(tokenizer.vocab_size()),
-      decoder_(tokenizer.stream(text::SpecialTokens::without)),
-      stops_(stops) {}
+    : tokenizer_(tokenizer), decoder_(tokenizer.stream(text::SpecialTokens::without)), stops_(stops) {}
 
 std::string StreamingDetokenizer::push(int64_t id) {
-  const bool is_known = id < vocab_size_;
+  const bool is_known = tokenizer_.has(id);
   unknown_ += is_known ? 0 : 1;
-  return added(stops_.push(is_known ? decoder_->push(id) : decoder_->finish() + kReplacement));
+  return added(stops_.push(is_known ? decoder_->push(id) : decoder_->finish().append(text::kReplacement)));
 }
 
 std::string StreamingDetokenizer::finish() {

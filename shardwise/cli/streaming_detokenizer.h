@@ -14,20 +14,20 @@ class StreamingDetokenizer {
   /// `tokenizer` outlives this.
   StreamingDetokenizer(const text::Tokenizer& tokenizer, const std::vector<std::string>& stops);
 
-  /// Adds a token and returns the text that it completes; U+FFFD for an id outside the tokenizer's
-  /// vocabulary.
+  /// Adds a token and returns the text that it completes; U+FFFD for an id that the tokenizer does not have.
   std::string push(int64_t id);
   /// Returns the rest of the text.
   std::string finish();
   bool is_stopped() const { return stops_.is_found(); }
-  /// Returns the number of ids outside the tokenizer's vocabulary.
+  /// Returns the number of ids that the tokenizer does not have.
   int64_t unknown() const { return unknown_; }
   const std::string& text() const { return text_; }
 
  private:
   std::string added(const std::string& text);
 
-  int64_t vocab_size_, unknown_ = 0;
+  const text::Tokenizer& tokenizer_;
+  int64_t unknown_ = 0;
   std::unique_ptr<text::StreamDecoder> decoder_;
   text::StopStrings stops_;
   std::string text_;

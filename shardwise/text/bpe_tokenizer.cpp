@@ -48,6 +48,7 @@ struct BpeTokenizer::Parts {
 
   explicit Parts(const JsonPart& file);
   void add_token(const AddedToken& token, const std::string& label);
+  bool has(int64_t id) const { return id >= 0 && id < std::ssize(tokens) && tokens[id]; }
   void check_post_processor(const JsonPart& file) const;
   void encode_segment(std::string_view text, bool is_at_start, Limits& limits, std::vector<int64_t>& ids);
   void encode_words(std::string_view text, bool is_at_start, Limits& limits, std::vector<int64_t>& ids);
@@ -98,8 +99,7 @@ BpeTokenizer::Parts::Parts(const JsonPart& file)
 void BpeTokenizer::Parts::check_post_processor(const JsonPart& file) const {
   for (const auto* ids : {&post_processor.before, &post_processor.after}) {
     for (const int64_t id : *ids) {
-      const bool is_token = id < static_cast<int64_t>(tokens.size()) && tokens[id];
-      if (!is_token)
+      if (!has(id))
         throw_invalid(file.label("post_processor"), "a template whose ids are in the vocabulary", id);
     }
   }
@@ -162,6 +162,10 @@ BpeTokenizer::~BpeTokenizer() = default;
 
 int64_t BpeTokenizer::vocab_size() const {
   return static_cast<int64_t>(parts_->tokens.size());
+}
+
+bool BpeTokenizer::has(int64_t id) const {
+  return parts_->has(id);
 }
 
 SpecialIds BpeTokenizer::special_ids() const {

@@ -17,6 +17,7 @@ class BpeTokenizer : public Tokenizer {
   ~BpeTokenizer() override;
 
   int64_t vocab_size() const override;
+  bool has(int64_t id) const override;
   SpecialIds special_ids() const override;
   std::optional<int64_t> id_of(const std::string& token) const override;
   std::unique_ptr<StreamDecoder> stream(SpecialTokens specials) const override;

@@ -44,6 +44,8 @@ class Tokenizer {
 
   /// All ids are below vocab_size().
   virtual int64_t vocab_size() const = 0;
+  /// Returns whether `id` is a token: ids below vocab_size() need not all be.
+  virtual bool has(int64_t id) const { return id >= 0 && id < vocab_size(); }
   /// Returns the ids of the special tokens.
   virtual SpecialIds special_ids() const = 0;
   /// Returns the id of a token, written as in the vocabulary.
