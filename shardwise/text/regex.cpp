@@ -73,11 +73,19 @@ class Translation {
     const char c = pattern_[at_];
     if (c == '^' || c == '$' || starts_with("{,")) reject(1);
     if (c == '}' && starts_with("}+")) reject(2);  // possessive in PCRE2 only
+    if (starts_with("}?") && follows_count()) reject(2);
     if (ignores_case()) check_folding();
     if (c == '[') return open_set();
     if (c == '(') return open_group();
     if (c == ')' && !groups_.empty()) groups_.pop_back();
     copy(1);
+  }
+
+  /// Returns whether `}` ends a count {n}: {n}? is optional in Oniguruma, lazy in PCRE2.
+  bool follows_count() const {
+    const std::string_view before = pattern_.substr(0, at_);
+    const size_t last = before.find_last_not_of("0123456789");
+    return last != std::string_view::npos && before[last] == '{';
   }
 
   /// Rejects characters whose folding is affected. Brackets do not separate characters, and a counted repeat
@@ -102,6 +110,7 @@ class Translation {
 
   void open_group() {
     const bool was_ignored = ignores_case();
+    if (starts_with("(*")) reject(2);  // a verb or an option of PCRE2, such as (*ACCEPT)
     copy(1);
     if (!starts_with("?")) return groups_.push_back(was_ignored);
     for (const std::string_view group : kGroups) {
@@ -156,6 +165,17 @@ class Translation {
     class_end_ = out_.size();
   }
 
+  /// Translates \uHHHH.
+  void put_code_point() {
+    const std::string_view digits = pattern_.substr(at_ + 2, 4);
+    const bool is_number =
+        digits.size() == 4 &&
+        std::all_of(digits.begin(), digits.end(), [](unsigned char c) { return std::isxdigit(c); });
+    if (!is_number) reject(2);
+    out_ += "\\x{" + std::string(digits) + "}";
+    at_ += 6;
+  }
+
   void escape() {
     const char c = at_ + 1 < pattern_.size() ? pattern_[at_ + 1] : '\0';
     const bool may_fold = std::string_view("SwWDxupP").find(c) != std::string_view::npos;
@@ -165,11 +185,7 @@ class Translation {
     if (c == 'w' || c == 'W') return put(is_in_set_ ? kWordsInSet : kWords, c == 'W');
     if (c == 'd' || c == 'D') return put("\\p{Nd}", c == 'D');
     if (starts_with("\\p{") || starts_with("\\P{")) return put_property();
-    if (c == 'u' && at_ + 6 <= pattern_.size()) {
-      out_ += "\\x{" + std::string(pattern_.substr(at_ + 2, 4)) + "}";
-      at_ += 6;
-      return;
-    }
+    if (c == 'u') return put_code_point();
     const bool is_number = starts_with("\\x{");
     const bool means_the_same = c == 'r' || c == 'n' || c == 't' || c == 'f' || is_number;
     if (!means_the_same && (c == '\0' || std::isalnum(static_cast<unsigned char>(c)))) reject(2);

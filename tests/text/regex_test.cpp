@@ -62,6 +62,13 @@ TEST(Regex, WordClassIncludesAlphabetic) {
   EXPECT_TRUE(matches(R"([\w])", "\u00b2\u00bd\u2460").empty());
 }
 
+TEST(Regex, TranslatesRepeatsAndCodePoints) {
+  EXPECT_EQ(matches("a{1,2}?b?", "aab"), (std::vector<std::string>{"a", "ab"}));
+  EXPECT_EQ(matches("a{2,}?", "aaa"), (std::vector<std::string>{"aa"}));
+  EXPECT_EQ(matches(R"(\u00E9[\u4e00-\u4e02])", "\u00e9\u4e01"), (std::vector<std::string>{"\u00e9\u4e01"}));
+  EXPECT_EQ(matches("[(*]+a}?", "(*a}"), (std::vector<std::string>{"(*a}"}));
+}
+
 TEST(Regex, RejectsFoldingToSeveralCharacters) {
   for (const char* pattern :
        {"(?i:ss)", "(?i:'ST)", "(?i:ff)", "(?i:fi)", "(?i:a|fl)", "(?i:s(?:t))", "(?i:(s)s)", "(?i:s{2})",
@@ -76,9 +83,35 @@ TEST(Regex, RejectsFoldingToSeveralCharacters) {
 }
 
 TEST(Regex, RejectsSyntaxWithAnotherMeaningInOniguruma) {
-  for (const char* pattern : {"^a", "a$", R"(\bword)", R"(\h)", "[a[b]]", "[a&&b]", "a{,2}", "a{1,2}+",
-                              "(?<n>a)", R"([\S])", R"(\1)", "(?i)a", R"(a\)", R"([\s-\u4e00])",
-                              R"([\p{L}-z])", R"([\x{1}-\s])", R"([a-\p{L}])", R"(\p{^L})", R"(\p{L)"}) {
+  for (const char* pattern : {"^a",
+                              "a$",
+                              R"(\bword)",
+                              R"(\h)",
+                              "[a[b]]",
+                              "[a&&b]",
+                              "a{,2}",
+                              "a{1,2}+",
+                              "(?<n>a)",
+                              R"([\S])",
+                              R"(\1)",
+                              "(?i)a",
+                              R"(a\)",
+                              R"([\s-\u4e00])",
+                              R"([\p{L}-z])",
+                              R"([\x{1}-\s])",
+                              R"([a-\p{L}])",
+                              R"(\p{^L})",
+                              R"(\p{L)",
+                              R"(\p{N}{2}?)",
+                              "a{12}?",
+                              "(?:ab){0}?",
+                              "(*ACCEPT)a",
+                              "a(*COMMIT)b",
+                              "(*LIMIT_MATCH=1)a",
+                              "(?:a(*SKIP))",
+                              R"(\u0}.+)",
+                              R"(\u12)",
+                              R"([\u00g0])"}) {
     EXPECT_PRED2(contains, error_text([&] { Regex(pattern, "file: pattern"); }),
                  "file: pattern must use only characters")
         << pattern;
