@@ -24,6 +24,7 @@ static_assert(sizeof(Header) == 64);
 
 constexpr std::string_view kMagic = "shardtok";
 constexpr uint32_t kVersion = 1;
+constexpr uint64_t kMaxVocabSize = uint64_t{1} << 32;  // an id has at most 4 bytes
 constexpr int64_t kBegin = sizeof(Header);
 
 Header header_of(const MappedFile& file, const std::string& path) {
@@ -40,6 +41,9 @@ Header header_of(const MappedFile& file, const std::string& path) {
   const bool fits = header.count == room && (file.size() - kBegin) % header.bytes_per_id == 0;
   TORCH_CHECK_VALUE(fits, path, ": a token file must have the number of ids in its header, ", header.count,
                     "; got ", room, " [SW0172]");
+  TORCH_CHECK_VALUE(header.vocab_size >= 1 && header.vocab_size <= kMaxVocabSize, path,
+                    ": the vocab_size of a token file must be from 1 to 2^32; got ", header.vocab_size,
+                    " [SW0682]");
   return header;
 }
 

@@ -85,6 +85,10 @@ TEST_F(TokenFiles, RejectEachInvalidField) {
   expect_error(/*bytes of an id*/ 12, 3, another);
   expect_error(/*count*/ 16, 4, "must have the number of ids in its header");
   expect_error(/*third id*/ 68, 30, "ids must be from 0 to below its vocab_size, 10; got 30");
+  const std::string size = "the vocab_size of a token file must be from 1 to 2^32; got ";
+  expect_error(/*vocab_size*/ 24, 0, size + "0");
+  expect_error(/*vocab_size*/ 28, 1, size + "4294967306");
+  expect_error(/*vocab_size*/ 31, '\x80', size + "9223372036854775818");
   expect_error(/*vocab_size*/ 24, 3, "ids must be from 0 to below its vocab_size, 3; got 3");
 }
 
