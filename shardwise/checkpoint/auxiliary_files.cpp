@@ -47,7 +47,7 @@ std::string read_auxiliary_file(const fs::path& directory, const std::string& na
       is_within(file, root), (directory / name).string(),
       ": a file that is copied with a model must not be a link out of its directory; got a link to ",
       file.string(), "; replace the link by the file [SW0537]");
-  return base::read_text(file);
+  return base::read_text(file, kMaxAuxiliaryFileBytes);
 }
 
 void write_auxiliary_file(const fs::path& directory, const std::string& name, const std::string& text) {

@@ -394,6 +394,17 @@ TEST(ShardDirectory, ContainsAdditionalChatTemplates) {
                "must not be a link out");
 }
 
+TEST(ShardDirectory, RefusesLongAuxiliaryFiles) {
+  const TemporaryDirectory dir;
+  const config::Config config = uneven_config();
+  dir.put("full/config.json", config::to_json(config));
+  dir.put("full/model.safetensors", safetensors_of(random_tensors(config, "F32")));
+  fs::resize_file(dir.put("full/merges.txt", ""), (64 << 20) + 1);
+  EXPECT_PRED2(contains, error_text([&] { checkpoint::shard(dir / "full", dir / "out", 2, no_progress); }),
+               "merges.txt: must be at most 67108864 bytes; got 67108865");
+  EXPECT_EQ(names_in(dir.path()), std::vector<std::string>{"full"});
+}
+
 TEST(ShardDirectory, RemovesStaleTemporaries) {
   const TemporaryDirectory dir;
   const config::Config config = uneven_config();
