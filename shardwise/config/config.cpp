@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -120,14 +121,18 @@ void validate(const Config& config, const std::string& where) {
 }
 
 void warn_of_unknown_tokens(const Config& config, const std::string& command) {
-  const auto warn = [&](const char* field, int64_t id) {
-    if (id >= 0 && id < config.vocab_size) return;
+  const auto is_unknown = [&](int64_t id) { return id < 0 || id >= config.vocab_size; };
+  const auto warn = [&](const char* field, const std::vector<int64_t>& ids) {
+    const auto first = std::ranges::find_if(ids, is_unknown);
+    if (first == ids.end()) return;
+    const auto count = std::ranges::count_if(ids, is_unknown);
+    const std::string more = count == 1 ? "" : fmt::format(", the first of {} such ids", count);
     base::log_warning(fmt::format(
-        "{}: {} in config.json should be from 0 to below vocab_size, {}; got {}; no token has it [SW0196]",
-        command, field, config.vocab_size, id));
+        "{}: {} in config.json should be from 0 to below vocab_size, {}; got {}{}; no token has it [SW0196]",
+        command, field, config.vocab_size, *first, more));
   };
-  if (config.bos_token_id) warn("bos_token_id", *config.bos_token_id);
-  for (const int64_t id : config.eos_token_id) warn("eos_token_id", id);
+  if (config.bos_token_id) warn("bos_token_id", {*config.bos_token_id});
+  warn("eos_token_id", config.eos_token_id);
 }
 
 std::optional<int64_t> Config::window_of(int64_t layer) const {

@@ -95,7 +95,8 @@ std::string with_quantization(const std::string& json_text, const Quantization& 
 /// inconsistent with another.
 void validate(const Config& config, const std::string& where = "config");
 
-/// Logs a warning for each bos_token_id and eos_token_id outside the vocabulary, beginning with `command`.
+/// Logs a warning, beginning with `command`, if bos_token_id is outside the vocabulary, and one if ids of
+/// eos_token_id are.
 void warn_of_unknown_tokens(const Config& config, const std::string& command);
 
 /// Returns a named config: tiny and small (byte-level, for demos), and published ones of every family.

@@ -86,6 +86,9 @@ TEST(ParseConfig, TokensOutsideTheVocabularyAreKeptWithAWarning) {
             "got 100; no token has it\n"
             "warning: generate: eos_token_id in config.json should be from 0 to below vocab_size, 100; "
             "got -1; no token has it\n");
+  EXPECT_EQ(warnings_for(parse(small({{"bos_token_id", 0}, {"eos_token_id", {2, 200, -1, 201}}}))),
+            "warning: generate: eos_token_id in config.json should be from 0 to below vocab_size, 100; "
+            "got 200, the first of 3 such ids; no token has it\n");
   EXPECT_EQ(warnings_for(parse(small({{"bos_token_id", 0}, {"eos_token_id", 99}}))), "");
 }
 
