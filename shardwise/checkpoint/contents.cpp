@@ -5,7 +5,6 @@
 namespace shardwise::checkpoint {
 namespace {
 
-/// Builds the list of a checkpoint's tensors.
 struct EntryList {
   const config::Config& config;
   Entries entries = {};

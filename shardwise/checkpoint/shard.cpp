@@ -76,7 +76,6 @@ RankFile planned(const WeightFiles& files, const ShardIndex& index, int rank) {
   return file;
 }
 
-/// The plan of a directory to be written.
 struct ShardPlan {
   ShardIndex index;
   bool has_index;  // false for unsharded weights

@@ -19,7 +19,6 @@ int64_t size_of(const ShardRule& rule) {
   return size;
 }
 
-/// Lists the parameters in order.
 class TableBuilder {
  public:
   TableBuilder(const Config& config, const Layout& layout) : config_(config), layout_(layout) {}

@@ -11,7 +11,7 @@ namespace shardwise::infer {
 struct TokenRules {
   std::vector<int64_t> suppress_tokens = {};        // never generated
   std::vector<int64_t> begin_suppress_tokens = {};  // not generated as the first token
-  int64_t no_repeat_ngram_size = 0;  // no so many tokens in a row occur twice, prompt included; 0: any may
+  int64_t no_repeat_ngram_size = 0;  // no n-gram of this size occurs twice, prompt included; 0: no limit
   std::vector<std::vector<int64_t>> bad_words_ids = {};  // sequences that are not completed
   int64_t min_new_tokens = 0;                            // no EOS token before so many were generated
   int64_t min_length = 0;                                // the same, counting the prompt

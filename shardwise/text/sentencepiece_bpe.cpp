@@ -34,7 +34,6 @@ void SentencePieceBpe::encode(std::string_view text, std::vector<int64_t>& ids) 
   }
 }
 
-/// Writes the ids of nonempty `text` to ids_.
 void SentencePieceBpe::merge(std::string_view text) {
   divide(text);
   candidates_.clear();
@@ -73,7 +72,6 @@ void SentencePieceBpe::divide(std::string_view text) {
   symbols_.front().previous = symbols_.back().next = kNone;
 }
 
-/// Adds the pair to the candidates if its concatenation is a piece.
 void SentencePieceBpe::consider(std::string_view text, uint32_t left, uint32_t right) {
   if (left == kNone || right == kNone || symbols_[left].is_fixed || symbols_[right].is_fixed) return;
   const uint32_t length = symbols_[left].length + symbols_[right].length;

@@ -17,7 +17,7 @@ struct Piece {
   float score = 0;  // unigram: log probability; BPE: the pair with the highest score is merged first
   Type type = Type::normal;
 
-  /// Returns whether text is encoded to it, or merged through it; otherwise it is not spelled in text.
+  /// Returns whether text is encoded to it, or merged through it; no text is to any other.
   bool is_text() const { return type == Type::normal || type == Type::user_defined || type == Type::unused; }
 };
 

@@ -24,7 +24,7 @@ std::vector<std::pair<std::string_view, uint32_t>> usable_pieces(const SentenceP
 SentencePieceUnigram::SentencePieceUnigram(const SentencePieceModel& model)
     : model_(model), trie_(usable_pieces(model)) {
   float lowest = std::numeric_limits<float>::max();
-  highest_ = std::numeric_limits<float>::min();  // sic: the smallest positive number
+  highest_ = std::numeric_limits<float>::min();  // FLT_MIN, as in SentencePiece
   for (const Piece& piece : model.pieces) {
     if (piece.type != Piece::Type::normal) continue;
     lowest = std::min(lowest, piece.score);

@@ -339,7 +339,8 @@ TEST(ShardDirectory, IsRemovedOnCancellation) {
   }
 }
 
-// A model directory from a stranger could link to a file of the user's, which the copy would then contain.
+// A model directory from an untrusted source could link to a file of the user's, which the copy would then
+// contain.
 TEST(ShardDirectory, RefusesLinksOutOfTheModel) {
   const TemporaryDirectory dir;
   const config::Config config = uneven_config();

@@ -85,7 +85,7 @@ Limits::~Limits() {
   PyThreadState* const state = PyEval_SaveThread();  // the clock may be waiting for the GIL
   clock_.join();
   PyEval_RestoreThread(state);
-  PyThreadState_SetAsyncExc(thread_, nullptr);  // it may have come too late for the code
+  PyThreadState_SetAsyncExc(thread_, nullptr);  // one that came after the template had ended
 }
 
 void Limits::interrupt_after(double seconds) {
