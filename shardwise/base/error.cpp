@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "shardwise/base/utf8.h"
+
 namespace shardwise::base {
 namespace {
 
@@ -21,24 +23,6 @@ std::string first_code(std::string_view text) {
     if (is_code(text.substr(i, kCode.size()))) return std::string(text.substr(i, kCode.size()));
   }
   return {};
-}
-
-/// Returns the bytes of the character at the start of `text`: 0 if it is not valid UTF-8 (RFC 3629, section
-/// 4).
-size_t character_bytes(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t bytes = first >= 0xc2 && first < 0xe0   ? 2
-                       : first >= 0xe0 && first < 0xf0 ? 3
-                       : first >= 0xf0 && first < 0xf5 ? 4
-                                                       : 0;
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  const bool is_overlong = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xf0 && byte(1) < 0x90);
-  const bool is_surrogate = first == 0xed && byte(1) >= 0xa0, is_too_large = first == 0xf4 && byte(1) >= 0x90;
-  return is_overlong || is_surrogate || is_too_large ? 0 : bytes;
 }
 
 /// Whether the valid character at the start of `text` is a control character of ASCII or of Latin-1.
@@ -76,14 +60,14 @@ std::string with_code_last(const std::string& text) {
 std::string printable(std::string_view text) {
   std::string shown;
   while (!text.empty()) {
-    const size_t bytes = character_bytes(text), taken = std::max<size_t>(bytes, 1);
-    if (bytes > 0 && !is_control(text)) {
-      shown += text.substr(0, taken);
+    const Utf8Unit unit = utf8_unit(text, 0);
+    const std::string_view bytes = text.substr(0, unit.length);
+    if (unit.is_character && !is_control(bytes)) {
+      shown += bytes;
     } else {
-      for (const char c : text.substr(0, taken))
-        shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      for (const char c : bytes) shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     }
-    text.remove_prefix(taken);
+    text.remove_prefix(bytes.size());
   }
   return shown;
 }

@@ -4,18 +4,13 @@
 #include <string>
 #include <string_view>
 
+#include "shardwise/base/utf8.h"
+
 namespace shardwise::text {
 
 inline constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
 
-/// A character of `length` bytes, or `length` invalid bytes that are replaced by one U+FFFD (a maximal
-/// subpart of a character, Unicode 3.9). `is_truncated`: the text ended within a character.
-struct Utf8Unit {
-  uint32_t length;
-  bool is_character, is_truncated;
-};
-/// Returns the unit at `at` < text.size().
-Utf8Unit utf8_unit(std::string_view text, size_t at);
+using base::utf8_unit, base::Utf8Unit;
 
 /// Returns the code point of the character at `at`, which must be valid.
 char32_t code_point(std::string_view text, size_t at);
