@@ -8,6 +8,7 @@
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/checkpoint/weight_row_reader.h"
+#include "shardwise/io/slices.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 
@@ -137,7 +138,7 @@ void read_awq_qweight(const PackedWeightReader& packed) {
   const WeightRowReader source(packed.files, packed.stored(part), packed.config, packed.rank);
   const int64_t first_value = m.columns.begin - m.words().begin * 8, row_words = m.qweight.size(1);
   m.qweight.zero_();
-  for (const Range& block : row_blocks(packed.local_shape(part)[0], m.width() * 4, kPackedBlockBytes)) {
+  for (const Range& block : io::row_blocks(packed.local_shape(part)[0], m.width() * 4, kPackedBlockBytes)) {
     const Tensor words = source.read(block, m.width(), at::kInt);
     for (const OutputRange& range : output_ranges(packed)) {
       kernels::for_ranges(range.outputs.size(), m.width(), [&](int64_t begin, int64_t end) {

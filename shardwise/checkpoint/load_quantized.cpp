@@ -7,6 +7,7 @@
 
 #include "shardwise/checkpoint/load_packed.h"
 #include "shardwise/checkpoint/weight_row_reader.h"
+#include "shardwise/io/slices.h"
 #include "shardwise/quant/quantize.h"
 
 namespace shardwise::checkpoint {
@@ -38,7 +39,7 @@ void quantize_on_load(const WeightFiles& files, const parallel::Parameter& weigh
   const bool shares_rows = weight.rule.dim == 1 && group.size() > 1;
   const WeightRowReader source(files, model::stored_tensors(weight, stored), stored, group.rank());
   const base::Range groups = m.groups();
-  for (const base::Range& rows : row_blocks(m.rows(), m.in_features * 4, kRoundedBlockBytes)) {
+  for (const base::Range& rows : io::row_blocks(m.rows(), m.in_features * 4, kRoundedBlockBytes)) {
     const Tensor w = source.read(rows, m.width(), at::kFloat);
     Tensor maxima = quant::group_maxima(w, m.format, m.in_features, m.columns);
     if (shares_rows) maxima = max_over_ranks(maxima, m, group);

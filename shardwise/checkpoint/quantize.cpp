@@ -97,7 +97,8 @@ class Writer {
 
   void write(const PlannedWeight& weight) {
     const WeightRowReader source(files_, {weight.dense}, from_, /*rank=*/0);
-    for (const Range& rows : row_blocks(weight.rows.size(), weight.in_features * 4, kQuantizedBlockBytes)) {
+    for (const Range& rows :
+         io::row_blocks(weight.rows.size(), weight.in_features * 4, kQuantizedBlockBytes)) {
       const quant::Matrix m = quantized(source, weight, rows);
       put(weight, ".qweight", m.qweight, rows);
       put(weight, ".scales", m.scales.to(at::kHalf), rows);

@@ -61,11 +61,4 @@ void WeightRowReader::read_part(const Part& part, const Range& rows, Tensor& tar
   target.narrow(dim, overlap.begin - origin, overlap.size()).copy_(part.is_transposed ? found.t() : found);
 }
 
-std::vector<Range> row_blocks(int64_t rows, int64_t row_bytes, int64_t max_bytes) {
-  const int64_t step = std::max<int64_t>(max_bytes / std::max<int64_t>(row_bytes, 1), 1);
-  std::vector<Range> blocks;
-  for (int64_t row = 0; row < rows; row += step) blocks.push_back({row, std::min(row + step, rows)});
-  return blocks;
-}
-
 }  // namespace shardwise::checkpoint

@@ -31,7 +31,4 @@ class WeightRowReader {
   std::vector<Part> parts_;
 };
 
-/// Splits [0, rows) into ranges of at most `max_bytes`, with `row_bytes` per row, and at least one row.
-std::vector<base::Range> row_blocks(int64_t rows, int64_t row_bytes, int64_t max_bytes);
-
 }  // namespace shardwise::checkpoint

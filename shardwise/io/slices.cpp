@@ -70,18 +70,20 @@ RowBlock block_of(const TensorInfo& tensor, int64_t dim, base::Range slice, base
   return block;
 }
 
+std::vector<base::Range> row_blocks(int64_t rows, int64_t row_bytes, int64_t max_bytes) {
+  const int64_t step = std::max<int64_t>(max_bytes / std::max<int64_t>(row_bytes, 1), 1);
+  std::vector<base::Range> blocks;
+  for (int64_t row = 0; row < rows; row += step) blocks.push_back({row, std::min(row + step, rows)});
+  return blocks;
+}
+
 std::vector<base::Range> block_rows(const TensorInfo& tensor, int64_t dim, base::Range slice,
                                     int64_t max_bytes) {
   std::vector<int64_t> shape = tensor.shape;
   shape.at(dim) = slice.size();
   const int64_t row_bytes = product(shape.begin() + 1, shape.end(), itemsize(tensor.dtype));
-  std::vector<base::Range> blocks;
-  if (row_bytes == 0) return blocks;
-  const int64_t max_rows = std::max<int64_t>(max_bytes / row_bytes, 1);
-  for (int64_t row = 0; row < shape[0]; row += max_rows) {
-    blocks.push_back({row, std::min(row + max_rows, shape[0])});
-  }
-  return blocks;
+  if (row_bytes == 0) return {};
+  return row_blocks(shape[0], row_bytes, max_bytes);
 }
 
 void read_block(const SafetensorsFile& file, const RowBlock& block, void* dst) {
