@@ -94,6 +94,14 @@ json read_json(const std::string& path) {
   return parse_json(read_text(path, kMaxFileBytes), path);
 }
 
+void throw_invalid(const std::string& label, const std::string& rule, const json& value) {
+  TORCH_CHECK_VALUE(false, label, " must be ", rule, "; got ", shown(value), " [SW0176]");
+}
+
+void throw_invalid(const std::string& label, const std::string& rule, const std::string& value) {
+  throw_invalid(label, rule, json(value));
+}
+
 Fields::Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {
   // Strips the separator from prefixes such as "config.json: " and "config.json: rope_scaling.".
   const std::string subject = where_.substr(0, where_.find_last_not_of(" .") + 1);
@@ -111,17 +119,17 @@ bool Fields::is_null(const char* name) const {
 }
 
 int64_t Fields::integer(const char* name) const {
-  return to_integer(required(name), name);
+  return to_integer(at(name), name);
 }
 
 double Fields::number(const char* name) const {
-  const json& value = required(name);
+  const json& value = at(name);
   check(value.is_number(), name, "a number", value);
   return value.get<double>();
 }
 
 std::string Fields::text(const char* name) const {
-  const json& value = required(name);
+  const json& value = at(name);
   check(value.is_string(), name, "a string", value);
   check(is_short_and_printable(value.get<std::string>()), name, "at most 40 printable ASCII characters",
         value);
@@ -163,14 +171,14 @@ int64_t Fields::to_integer(const json& value, const char* name) const {
   return value.get<int64_t>();
 }
 
-const json& Fields::required(const char* name) const {
+const json& Fields::at(const char* name) const {
   const json* field = find(name);
   TORCH_CHECK_VALUE(field, label(name), " must be given; got none [SW0177]");
   return *field;
 }
 
 void Fields::check(bool is_met, const char* name, const char* rule, const json& value) const {
-  TORCH_CHECK_VALUE(is_met, label(name), " must be ", rule, "; got ", shown(value), " [SW0176]");
+  if (!is_met) throw_invalid(label(name), rule, value);
 }
 
 }  // namespace shardwise::base

@@ -20,6 +20,11 @@ nlohmann::json parse_json(const std::string& text, const std::string& where);
 /// largest tokenizer.json in use. Errors: c10::ValueError, also if the file cannot be read or is longer.
 nlohmann::json read_json(const std::string& path);
 
+/// Throws c10::ValueError with the message `label must be rule; got value`.
+[[noreturn]] void throw_invalid(const std::string& label, const std::string& rule,
+                                const nlohmann::json& value);
+[[noreturn]] void throw_invalid(const std::string& label, const std::string& rule, const std::string& value);
+
 /// Type-checked access to the fields of a JSON object. A null field counts as absent, as in transformers.
 class Fields {
  public:
@@ -32,6 +37,8 @@ class Fields {
   bool is_null(const char* name) const;
   std::string label(const char* name) const { return where_ + name; }
 
+  /// Returns a required field of any type. Errors: c10::ValueError if it is absent.
+  const nlohmann::json& at(const char* name) const;
   // Required fields. Errors: c10::ValueError if the field is absent or has another type.
   int64_t integer(const char* name) const;
   double number(const char* name) const;
@@ -50,7 +57,6 @@ class Fields {
   int64_t to_integer(const nlohmann::json& value, const char* name) const;
 
  private:
-  const nlohmann::json& required(const char* name) const;
   void check(bool is_met, const char* name, const char* rule, const nlohmann::json& value) const;
 
   const nlohmann::json& object_;

@@ -22,10 +22,9 @@ constexpr int64_t kMaxIndexBytes = 100'000'000;
 
 const json& field(const base::Fields& fields, const char* name, bool (json::*is_type)() const noexcept,
                   const char* type) {
-  const json* value = fields.find(name);
-  TORCH_CHECK_VALUE(value && (value->*is_type)(), fields.label(name), " must be ", type, "; got ",
-                    value ? base::shown(*value) : "none", " [SW0176]");
-  return *value;
+  const json& value = fields.at(name);
+  if (!(value.*is_type)()) base::throw_invalid(fields.label(name), type, value);
+  return value;
 }
 
 const json& array(const base::Fields& fields, const char* name) {

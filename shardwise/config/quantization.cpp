@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kField = "quantization_config";
 
 void check(bool is_met, const Fields& fields, const char* name, const char* rule, const nlohmann::json& got) {
-  TORCH_CHECK_VALUE(is_met, fields.label(name), " must be ", rule, "; got ", base::shown(got), " [SW0176]");
+  if (!is_met) base::throw_invalid(fields.label(name), rule, got);
 }
 
 /// Checks that a field that would change the meaning of the weights is missing or has the supported value.

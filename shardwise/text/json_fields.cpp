@@ -1,7 +1,5 @@
 #include "shardwise/text/json_fields.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -9,24 +7,10 @@
 
 namespace shardwise::text {
 
-void throw_invalid(const std::string& label, const std::string& rule, const nlohmann::json& value) {
-  TORCH_CHECK_VALUE(false, label, " must be ", rule, "; got ", base::shown(value), " [SW0176]");
-}
-
-void throw_invalid(const std::string& label, const std::string& rule, const std::string& value) {
-  throw_invalid(label, rule, nlohmann::json(value));
-}
-
 uint32_t token_id(const nlohmann::json& value, const std::string& label) {
   const bool is_id = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{1} << 24;
   if (!is_id) throw_invalid(label, "an integer from 0 to 2^24 - 1", value);
   return value.get<uint32_t>();
-}
-
-const nlohmann::json& JsonPart::at(const char* name) const {
-  const nlohmann::json* value = fields.find(name);
-  TORCH_CHECK_VALUE(value, label(name), " must be given; got none [SW0177]");
-  return *value;
 }
 
 std::string JsonPart::text(const char* name) const {

@@ -9,10 +9,7 @@
 
 namespace shardwise::text {
 
-/// Throws c10::ValueError with the message `label must be rule; got value`.
-[[noreturn]] void throw_invalid(const std::string& label, const std::string& rule,
-                                const nlohmann::json& value);
-[[noreturn]] void throw_invalid(const std::string& label, const std::string& rule, const std::string& value);
+using base::throw_invalid;
 
 /// Returns `value` as a token id. Throws c10::ValueError if it is not an integer in [0, 2^24), a bound far
 /// above any vocabulary.
@@ -26,7 +23,7 @@ struct JsonPart {
 
   std::string label(const std::string& name) const { return where + name; }
   /// Returns the field's value. Throws c10::ValueError if it is missing.
-  const nlohmann::json& at(const char* name) const;
+  const nlohmann::json& at(const char* name) const { return fields.at(name); }
   std::string text(const char* name) const;
   bool flag(const char* name, bool default_value) const;
   std::string type() const { return text("type"); }

@@ -287,7 +287,8 @@ TEST_F(DamagedShards, InconsistentIndex) {
   expect_index_rejected({{"tensors", {{kQ, {{"held", ragged}}}}}}, {kIndex, "[begin, end]"});
   expect_index_rejected({{"tensors", {{kQ, {{"dtype", "BF16"}}}}}}, {kQ, "must be BF16, as listed in"});
   expect_index_rejected({{"tensors", {{kQ, {{"dtype", "F31"}}}}}}, {kIndex, kQ, "dtype must be one of"});
-  expect_index_rejected({{"tensors", nullptr}}, {kIndex, "tensors must be an object"});
+  expect_index_rejected({{"tensors", nullptr}}, {kIndex, "tensors must be given"});
+  expect_index_rejected({{"tensors", 5}}, {kIndex, "tensors must be an object; got 5"});
 }
 
 TEST_F(DamagedShards, TensorsThatTheModelDoesNotHave) {
