@@ -9,6 +9,7 @@
 #include "shardwise/kernels/rms_norm.h"
 #include "shardwise/kernels/rms_norm_isa.h"
 #include "tests/kernels/support.h"
+#include "tests/support/instruction_set.h"
 
 namespace shardwise::kernels::add_rms_norm_test {
 namespace {
@@ -78,27 +79,26 @@ TEST(AddRmsNorm, AcceptsARangeOfRowsOfThePartials) {
   }
 }
 
-// On every instruction set that this processor supports, the norm equals that set's rms_norm.
-TEST(AddRmsNorm, EqualsRmsNormBitwiseOnEveryIsa) {
+class AddRmsNormLoops : public testing::EveryIsa {};
+SHARDWISE_EVERY_ISA(AddRmsNormLoops);
+
+TEST_P(AddRmsNormLoops, EqualRmsNormBitwise) {
   const Sum sum(3, 515, 2, /*has_bias=*/true, at::kFloat);
   const std::vector<const void*> data = sum.data();
   const float* partials[] = {static_cast<const float*>(data[0]), static_cast<const float*>(data[1])};
-  for (const Isa isa : {Isa::baseline, Isa::avx2, Isa::avx512}) {
-    if (isa > best_isa()) continue;
-    at::Tensor residual = at::empty_like(sum.x), norm = at::empty_like(sum.x),
-               expected = at::empty_like(sum.x);
-    at::Tensor rstd = at::empty({3}, at::kFloat);
-    add_rms_norm_loops<float>(isa).forward(
-        {residual.mutable_data_ptr<float>(), norm.mutable_data_ptr<float>(), partials, 2,
-         sum.x.const_data_ptr<float>(), sum.bias.const_data_ptr<float>(), sum.weight.const_data_ptr<float>(),
-         kEps, 515},
-        0, 3);
-    rms_norm_loops<float>(isa).forward(expected.mutable_data_ptr<float>(), rstd.mutable_data_ptr<float>(),
-                                       residual.const_data_ptr<float>(), sum.weight.const_data_ptr<float>(),
-                                       kEps, 3, 515);
-    EXPECT_TRUE(same_bits(residual, sum.residual())) << int(isa);
-    EXPECT_TRUE(same_bits(norm, expected)) << int(isa);
-  }
+  const Isa isa = GetParam();
+  at::Tensor residual = at::empty_like(sum.x), norm = at::empty_like(sum.x), expected = at::empty_like(sum.x);
+  at::Tensor rstd = at::empty({3}, at::kFloat);
+  add_rms_norm_loops<float>(isa).forward(
+      {residual.mutable_data_ptr<float>(), norm.mutable_data_ptr<float>(), partials, 2,
+       sum.x.const_data_ptr<float>(), sum.bias.const_data_ptr<float>(), sum.weight.const_data_ptr<float>(),
+       kEps, 515},
+      0, 3);
+  rms_norm_loops<float>(isa).forward(expected.mutable_data_ptr<float>(), rstd.mutable_data_ptr<float>(),
+                                     residual.const_data_ptr<float>(), sum.weight.const_data_ptr<float>(),
+                                     kEps, 3, 515);
+  EXPECT_TRUE(same_bits(residual, sum.residual()));
+  EXPECT_TRUE(same_bits(norm, expected));
 }
 
 TEST(AddRmsNorm, IsBitwiseIndependentOfThreadCount) {

@@ -13,6 +13,7 @@
 
 #include "shardwise/quant/dequantize_isa.h"
 #include "tests/support/error_text.h"
+#include "tests/support/instruction_set.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
@@ -125,7 +126,10 @@ TEST(Dequantize, AcceptsARangeOfRows) {
                "dequantize: w must be");
 }
 
-TEST(Dequantize, IsBitwiseEqualOnEveryIsa) {
+class DequantizeLoops : public EveryIsa {};
+SHARDWISE_EVERY_ISA(DequantizeLoops);
+
+TEST_P(DequantizeLoops, AreBitwiseExact) {
   const Matrix m = random_matrix({4, 0}, {0, kColumns});
   const quant::QuantizedRow row{static_cast<const uint8_t*>(m.qweight.const_data_ptr()),
                                 static_cast<const float*>(m.scales.const_data_ptr()),
@@ -135,12 +139,9 @@ TEST(Dequantize, IsBitwiseEqualOnEveryIsa) {
                               .group_size = kColumns,
                               .offset_in_group = 0,
                               .group_index = nullptr};
-  for (const auto isa : {kernels::Isa::baseline, kernels::Isa::avx2, kernels::Isa::avx512}) {
-    if (isa > kernels::best_isa()) continue;
-    at::Tensor w = at::empty({1, kColumns}, at::kFloat);
-    quant::dequantize_loops<float>(isa).row4(w.mutable_data_ptr<float>(), row, shape);
-    EXPECT_TRUE(same_bits(w, expected(m).narrow(0, 0, 1))) << static_cast<int>(isa);
-  }
+  at::Tensor w = at::empty({1, kColumns}, at::kFloat);
+  quant::dequantize_loops<float>(GetParam()).row4(w.mutable_data_ptr<float>(), row, shape);
+  EXPECT_TRUE(same_bits(w, expected(m).narrow(0, 0, 1)));
 }
 
 TEST(Matrix, CountsItsBytes) {
