@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include "shardwise/base/utf8.h"
@@ -32,8 +33,9 @@ bool is_control(std::string_view text) {
 }
 
 std::string describe(const CommError::Where& where, const std::string& what) {
-  return with_code_last(fmt::format("{} #{}: {}; rank {} waited {:.2f} s of {:.0f} s", where.op,
-                                    where.sequence, what, where.rank, where.elapsed_s, where.limit_s));
+  const double limit_s = std::round(where.limit_s * 100) / 100;  // it may be what is left of a timeout
+  return with_code_last(fmt::format("{} #{}: {}; rank {} waited {:.2f} s of {:g} s", where.op,
+                                    where.sequence, what, where.rank, where.elapsed_s, limit_s));
 }
 
 }  // namespace

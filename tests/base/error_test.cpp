@@ -53,6 +53,8 @@ TEST(Error, MessagesArePrintable) {
 TEST(Error, ConstructorsMoveTheCode) {
   const CommError failure({"barrier", 0, 1, 2, 0.5, 3}, "rank 1 left the group [SW0123]");
   EXPECT_EQ(one_line(failure), "barrier #2: rank 1 left the group; rank 0 waited 0.50 s of 3 s [SW0123]");
+  const CommError late({"barrier", 0, 1, 2, 0.301, 0.2996}, "timed out [SW0123]");
+  EXPECT_EQ(one_line(late), "barrier #2: timed out; rank 0 waited 0.30 s of 0.3 s [SW0123]");
   EXPECT_EQ(one_line(FileError("open [SW0123]", "/tmp/x", ENOENT)),
             "open /tmp/x: No such file or directory [SW0123]");
 }

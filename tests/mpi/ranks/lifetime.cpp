@@ -35,7 +35,7 @@ std::string error_of(const std::function<void()>& call) {
 TEST(Lifetime, EveryCallAfterAFailedStartThrowsItsError) {
   const Group shared = shared_group();
   const std::string too_late =
-      "connect #0: timed out waiting for all ranks of the job to start MPI; rank 0 waited 0.30 s of 0 s";
+      "connect #0: timed out waiting for all ranks of the job to start MPI; rank 0 waited 0.30 s of 0.3 s";
   const ConnectOptions options = new_options(Topology::flat, milliseconds(300));
   const std::function<void()> connect_to = [&] { connect(options); };
   std::string first = too_late, second = too_late;
