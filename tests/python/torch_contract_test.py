@@ -10,8 +10,9 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed import distributed_c10d
 
-from deadline import SOON_S, within
+from deadline import SOON_S, scaled_s, within
 from torch_ranks import RanksTest, value
 
 CPU = torch.device("cpu")
@@ -315,32 +316,37 @@ class GroupsOfGroupsTest(ContractTest):
 
 
 class TimeoutsTest(ContractTest):
-    def late(self, call, text):
-        """Fails at its own timeout of 0.3 s, not at the group's of 20 s."""
-        self.within(5, dist.DistBackendError, text, call)
+    """Of calls that end by a timeout of 0.3 s, not by the group's of 20 s."""
+
+    short_s = scaled_s(0.3)  # scaled, because some calls must succeed within it
+    short = timedelta(seconds=short_s)
 
     def on_rank_0(self, call):
+        """Rank 1 makes no call until rank 0's has failed."""
         @self.on_ranks(2)
         def body(rank, size):
+            store = distributed_c10d._get_default_store()
             dist.barrier()
             if rank == 0:
-                self.late(lambda: call(dist.group.WORLD), "timed out waiting for rank 1 .*; rank 0 waited 0.3")
+                expected = rf"timed out waiting for rank 1 .*; rank 0 waited \S+ s of {self.short_s:g} s"
+                try:
+                    self.within(5, dist.DistBackendError, expected, lambda: call(dist.group.WORLD))
+                finally:
+                    store.set("failed", "")
             else:
-                time.sleep(0.6)
+                store.wait(["failed"])
 
     def test_of_a_call(self):
-        short = timedelta(milliseconds=300)
-        self.on_rank_0(lambda world: world.allreduce([torch.ones(3)], timeout=short).wait())
-        self.on_rank_0(lambda world: world.barrier(timeout=short).wait())
+        self.on_rank_0(lambda world: world.allreduce([torch.ones(3)], timeout=self.short).wait())
+        self.on_rank_0(lambda world: world.barrier(timeout=self.short).wait())
 
     def test_of_a_wait(self):
-        self.on_rank_0(lambda world: dist.irecv(torch.ones(3), 1).wait(timedelta(milliseconds=300)))
-        self.on_rank_0(lambda world: dist.batch_isend_irecv([dist.P2POp(dist.irecv, torch.ones(3), 1)])[0].wait(
-            timedelta(milliseconds=300)))
+        self.on_rank_0(lambda world: dist.irecv(torch.ones(3), 1).wait(self.short))
+        self.on_rank_0(lambda world: dist.batch_isend_irecv([dist.P2POp(dist.irecv, torch.ones(3), 1)])[0].wait(self.short))
 
     def test_of_a_group(self):
         def call(world):
-            world.set_timeout(timedelta(milliseconds=300))
+            world.set_timeout(self.short)
             dist.all_reduce(torch.ones(3))
 
         self.on_rank_0(call)
@@ -349,9 +355,10 @@ class TimeoutsTest(ContractTest):
         @self.on_ranks(2)
         def body(rank, size):
             world = dist.group.WORLD
-            world.barrier(timeout=timedelta(milliseconds=300)).wait()
+            dist.barrier()
+            world.barrier(timeout=self.short).wait()
             if rank == 1:
-                time.sleep(0.6)
+                time.sleep(2 * self.short_s)
             world.barrier().wait()
             with self.assertRaisesRegex(ValueError, "a timeout must be above 0"):
                 world.set_timeout(timedelta(0))
