@@ -18,8 +18,6 @@ const char* escape(Color color) {
       return "\x1b[31m";
     case Color::yellow:
       return "\x1b[33m";
-    case Color::dim:
-      return "\x1b[2m";
     case Color::none:
       break;
   }

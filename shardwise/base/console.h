@@ -9,7 +9,7 @@
 
 namespace shardwise::base {
 
-enum class Color { none, red, yellow, dim };
+enum class Color { none, red, yellow };
 
 /// Writes log lines and one progress line to a file descriptor.
 class Console {

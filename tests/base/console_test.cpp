@@ -42,14 +42,16 @@ TEST(Console, TruncatesTheProgressLineToTheWidth) {
 }
 
 TEST(Console, UsesColorsOnlyOnTerminalsWithoutNoColor) {
-  const auto colored = [] {
+  const auto colored = [](Color color = Color::red) {
     test::CapturedTerminal terminal(/*columns=*/40);
-    Console(terminal.descriptor()).line("text", Color::red);
+    Console(terminal.descriptor()).line("text", color);
     return terminal.text();
   };
   ::unsetenv("NO_COLOR");
   ::setenv("TERM", "xterm", 1);
   EXPECT_EQ(colored(), "\x1b[31mtext\x1b[0m\n");
+  EXPECT_EQ(colored(Color::yellow), "\x1b[33mtext\x1b[0m\n");
+  EXPECT_EQ(colored(Color::none), "text\n");
   ::setenv("NO_COLOR", "1", 1);
   EXPECT_EQ(colored(), "text\n");
   ::unsetenv("NO_COLOR");

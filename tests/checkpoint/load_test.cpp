@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "shardwise/base/memory_counter.h"
+#include "shardwise/checkpoint/load_cost.h"
 #include "tests/checkpoint/fixture.h"
 #include "tests/checkpoint/stored_model.h"
 #include "tests/support/ranks.h"
@@ -119,6 +120,21 @@ TEST(LoadCost, TotalBytesAreTheFilePlusReplicatedTensors) {
       EXPECT_GT(static_cast<double>(file_bytes * ranks), limit);
     }
   }
+}
+
+TEST(LoadCost, IsARangeForManyRanks) {
+  const auto logged = [](std::vector<int64_t> bytes_read) {
+    ::testing::internal::CaptureStderr();
+    checkpoint::log_load("train", "model", {.seconds = 0.52, .bytes_read = std::move(bytes_read)},
+                         comm::Group());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(logged({12'300'000, 12'290'000}), "train: read 12.30, 12.29 MB in 0.52 s from model\n");
+  std::vector<int64_t> nine(9, 2'000'000);
+  nine[3] = 1'500'000;
+  nine[7] = 2'250'000;
+  EXPECT_EQ(logged(nine), "train: read 1.50 to 2.25 MB on each of 9 ranks in 0.52 s from model\n");
+  EXPECT_EQ(logged({0, 0}), "");
 }
 
 /// Returns the peak tensor memory of `ranks` ranks, which share this process, in addition to the weights

@@ -10,6 +10,7 @@
 #include "shardwise/base/files.h"
 #include "tests/launch/program.h"
 #include "tests/support/temporary.h"
+#include "tests/text/sentencepiece_writer.h"
 
 namespace shardwise::cli::generate_test {
 namespace {
@@ -102,6 +103,59 @@ TEST_F(GenerateCommand, WarnsOnceOfAnEosTokenThatTheModelDoesNotHave) {
     EXPECT_EQ(occurrences(program.errors(), warning), 1) << program.errors();
     EXPECT_EQ(json::parse(program.output()).at("finish_reason"), "length");
   }
+}
+
+// Of the tokens that may follow, all are outside the tokenizer's vocabulary.
+TEST_F(GenerateCommand, WarnsOnceOfTokensThatTheTokenizerDoesNotHave) {
+  json config = json::parse(base::read_text(directory_ / "config.json")), bytes = json::array();
+  config["vocab_size"] = 260;
+  directory_.put("config.json", config.dump());
+  for (int byte = 0; byte < 256; ++byte) bytes.push_back(byte);
+  directory_.put("generation_config.json", json{{"suppress_tokens", bytes}}.dump());
+  for (const char* tp : {"1", "2"}) {
+    SCOPED_TRACE(tp);
+    Program program(argv({"--prompt", "a", "--max-new-tokens", "3", "--tp", tp}), kOneThread);
+    ASSERT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();
+    EXPECT_EQ(occurrences(program.output(), "\ufffd"), 3) << program.output();
+    EXPECT_EQ(
+        occurrences(program.errors(),
+                    "warning: generate: 3 tokens are outside the tokenizer's vocabulary; give --tokenizer"),
+        1)
+        << program.errors();
+  }
+}
+
+// A chat's template belongs to its tokenizer, which may be elsewhere than the model.
+TEST_F(GenerateCommand, RendersAChatWithTheTemplateOfTheTokenizer) {
+  json config = json::parse(base::read_text(directory_ / "config.json"));
+  const auto pieces = test::pieces_with_bytes({});
+  config["vocab_size"] = pieces.size();
+  directory_.put("config.json", config.dump());
+  const test::TemporaryDirectory tokenizer;
+  tokenizer.put("tokenizer.model",
+                test::pieces_field(pieces) +
+                    test::trainer_field(test::integer_field(3, 2) + test::integer_field(35, 1)));
+  tokenizer.put("chat_template.jinja", "{{ messages[0].content * 2 }}");
+  for (const std::string& name : {tokenizer.path(), tokenizer / "tokenizer.model"}) {
+    Program program(
+        argv({"--chat", "--prompt", "ab", "--max-new-tokens", "1", "--json", "--tokenizer", name}),
+        kOneThread);
+    ASSERT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();
+    // A space, which the model has as three bytes, and the text twice.
+    EXPECT_EQ(json::parse(program.output()).at("prompt_ids").size(), 3u + 4) << program.output();
+  }
+}
+
+// A rank that waits in vain for the others names the missing one, and not itself too.
+TEST_F(GenerateCommand, NamesOnlyTheRankThatIsMissing) {
+  Program program(argv({"--prompt-ids", "1", "--max-new-tokens", "2", "--tp", "2", "--timeout", "1"}),
+                  {.environment = {"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2",
+                                   "MASTER_ADDR=localhost", "MASTER_PORT=29513",
+                                   "TORCHELASTIC_RUN_ID=missing-" + std::to_string(getpid()),
+                                   "TORCHELASTIC_RESTART_COUNT=0"}});
+  EXPECT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 1);
+  EXPECT_EQ(occurrences(program.errors(), "rank 1: "), 0) << program.errors();
+  EXPECT_EQ(occurrences(program.errors(), "rank 0"), 1) << program.errors();
 }
 
 // A rank of torchrun needs more descriptors than this for its memory and its handle of the process, but the

@@ -51,6 +51,16 @@ TEST(SmallModel, HasTheSameArchitecture) {
   }
 }
 
+TEST(SmallModel, HasALayerOfEachKind) {
+  config::Config config = config::preset("qwen2-0.5b");
+  config.sliding_window = 4096;
+  config.sliding_layers.assign(static_cast<size_t>(config.num_hidden_layers), true);
+  config.sliding_layers.front() = false;
+  const config::Config small = shrink(config);
+  EXPECT_EQ(small.num_hidden_layers, 2);
+  EXPECT_EQ(small.sliding_layers, (std::vector<bool>{false, true}));
+}
+
 TEST(SmallModel, RotatesAnEvenPartOfEachHead) {
   config::Config config = config::preset("phi-3-mini");
   config.partial_rotary_factor = 0.4;

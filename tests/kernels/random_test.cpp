@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/kernels/support.h"
+#include "tests/support/error_text.h"
 
 namespace shardwise::kernels::random_test {
 namespace {
@@ -114,6 +115,14 @@ TEST(Random, RejectsMismatchedSlices) {
   EXPECT_THROW(fill_normal_(local, {4, 3}, 0, {{3, 0, 2}}, kKey, 0, 1), c10::ValueError);
   EXPECT_THROW(fill_normal_(local, {4, 3}, 2, {{0, 0, 2}}, kKey, 0, 1), c10::ValueError);
   EXPECT_THROW(fill_normal_(transposed, {2, 3}, 0, {}, kKey, 0, 1), c10::ValueError);
+}
+
+TEST(Random, RejectsIntegers) {
+  at::Tensor local = at::empty({2, 3}, at::kLong);
+  EXPECT_PRED2(test::contains, test::error_text([&] {
+                 fill_normal_(local, {2, 3}, 0, {}, kKey, 0, 1);
+               }),
+               "dtype must be fp64, fp32, bf16 or fp16; got Long");
 }
 
 }  // namespace

@@ -300,6 +300,15 @@ TEST(MultiNodeBench, RefusesToTimeOverlapWhereNothingOverlaps) {
   EXPECT_EQ(program.output(), "");
 }
 
+TEST(MultiNodeBench, RefusesToTuneForSeveralNodes) {
+  Program program(mpirun(2, {SHARDWISE_PROGRAM, "bench", "comm", "--tune", "--tp", "2"}),
+                  environment({"SHARDWISE_NODES=2"}));
+  EXPECT_NE(exit_code(program.wait(60)), 0);
+  EXPECT_EQ(lines_with(program.errors(), "--tune needs ranks of one node; got several nodes"), 1)
+      << program.errors();
+  EXPECT_EQ(program.output(), "");
+}
+
 using MultiNodeGeneration = MultiNodeTraining;
 
 TEST_F(MultiNodeGeneration, ReportsThatMemoryIsNotPlanned) {

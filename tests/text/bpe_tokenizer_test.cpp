@@ -153,6 +153,8 @@ TEST_F(BpeTokenizers, RejectsInconsistentModels) {
   expect_error(file, "/model/unk_token", "nothing", {"model.unk_token", "nothing"});
   expect_error(file, "/added_tokens/0/id", 7, {"added_tokens[0].id", "7"});
   expect_error(file, "/added_tokens/0/content", "", {"added_tokens[0].content"});
+  expect_error(file, "/added_tokens/0/content", "ab",
+               {"added_tokens[0].id must be the id in the vocabulary; got 257"});
   json without = file;
   without["model"]["vocab"].erase("A");
   EXPECT_PRED2(contains, error_text([&] { load(without); }),
@@ -173,6 +175,16 @@ TEST_F(BpeTokenizers, RejectsTemplatesWithUnknownIds) {
   expect_error(file, id, 257, {"post_processor must be a template whose ids are in the vocabulary", "257"});
   expect_error(file, id, 70000, {"post_processor", "70000"});
   expect_error(file, id, -5, {"special_tokens.<s>.ids must be an integer from 0 to 2^24 - 1", "-5"});
+}
+
+TEST_F(BpeTokenizers, RejectsUnknownBehaviorsAndOrders) {
+  const json file = byte_level({});
+  expect_error(file, "/pre_tokenizer",
+               {{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "Sideways"}},
+               {"pre_tokenizer.behavior must be Isolated, Removed", "Sideways"});
+  expect_error(file, "/decoder",
+               {{"type", "Sequence"}, {"decoders", {{{"type", "ByteLevel"}}, {{"type", "Fuse"}}}}},
+               {"decoder.decoders[1].type must be omitted at this position", "Fuse"});
 }
 
 TEST_F(BpeTokenizers, RejectsWhatTheReferenceRejects) {

@@ -103,6 +103,29 @@ TEST_F(SentencePieceTokenizers, RejectAddedTokens) {
   expect_error({"added_tokens_decoder.1 must be a string or an AddedToken; got 5"});
 }
 
+/// The model's fields, and one that a later version may add, are read whatever their order and type.
+TEST_F(SentencePieceTokenizers, ModelsNameTheirControls) {
+  auto pieces = pieces_with_bytes({"w"});
+  pieces[1].text = "<begin>";
+  pieces[2].text = "<end>";
+  pieces.push_back({"<fill>", 0, Type::control});
+  const std::string bytes = pieces_field(pieces);
+  const std::string unknown_field = test::varint(99 << 3 | 1) + std::string(8, '\x7f');  // 64 bits
+  const auto ids_with = [&](const std::string& names) {
+    directory_.put("tokenizer.model",
+                   bytes + unknown_field + trainer_field(integer_field(3, 2) + integer_field(35, 1) + names));
+    return load()->special_ids();
+  };
+  const std::string begin = bytes_field(46, "<begin>"), end = bytes_field(47, "<end>");
+  const auto named = ids_with(begin + end + bytes_field(48, "<fill>"));
+  EXPECT_EQ(named.bos, 1);
+  EXPECT_EQ(named.eos, 2);
+  EXPECT_EQ(named.pad, int64_t(pieces.size()) - 1);
+  const auto unnamed = ids_with(bytes_field(46, "") + end);  // an empty name is the default one, <s>
+  EXPECT_EQ(unnamed.bos, std::nullopt);
+  EXPECT_EQ(unnamed.eos, 2);
+}
+
 // SentencePiece divides "\u2581words" by the scores: or, then \u2581w, then both, then ds.
 TEST_F(SentencePieceTokenizers, MergeByScore) {
   const auto tokenizer = load();

@@ -19,6 +19,13 @@ TEST(BytesTokenizer, IdsAreBytes) {
   EXPECT_TRUE(BytesTokenizer().encode("").empty());
 }
 
+TEST(BytesTokenizer, TokensAreSingleBytes) {
+  EXPECT_EQ(BytesTokenizer().id_of("A"), 65);
+  EXPECT_EQ(BytesTokenizer().id_of("\xc3"), 0xc3);
+  EXPECT_EQ(BytesTokenizer().id_of("\xc3\xa9"), std::nullopt);
+  EXPECT_EQ(BytesTokenizer().id_of(""), std::nullopt);
+}
+
 TEST(BytesTokenizer, DecodesEveryByte) {
   std::vector<int64_t> ids(256);
   std::iota(ids.begin(), ids.end(), 0);
