@@ -34,8 +34,8 @@ bool is_control(std::string_view text) {
 
 std::string describe(const CommError::Where& where, const std::string& what) {
   const double limit_s = std::round(where.limit_s * 100) / 100;  // it may be what is left of a timeout
-  return with_code_last(fmt::format("{} #{}: {}; rank {} waited {:.2f} s of {:g} s", where.op,
-                                    where.sequence, what, where.rank, where.elapsed_s, limit_s));
+  return with_code_last(fmt::format("{} #{}: {}; rank {} waited {:.2f} s of {:g} s", where.op, where.sequence,
+                                    what, where.rank, where.elapsed_s, limit_s));
 }
 
 }  // namespace
