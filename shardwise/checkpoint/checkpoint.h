@@ -45,9 +45,15 @@ struct TrainState {
   int64_t seq_len = 0;               // tokens per training window
 };
 
-/// Returns `path` if it is a checkpoint directory, otherwise the directory that its link `latest` points to.
-/// Errors: c10::ValueError if neither contains a config.json.
+/// Returns `path` if it is a checkpoint directory, otherwise the directory that its link `latest` points to,
+/// and without such a link the newest step-N in it: a save that is killed before it links the first `latest`
+/// leaves that. Errors: c10::ValueError if none contains a config.json; base::FileError if `path` cannot be
+/// listed.
 std::filesystem::path resolve(const std::filesystem::path& path);
+/// Logs one line, beginning with `command`, if `path` has no link `latest`, so that resolve() returned
+/// `resolved`, its newest step-N.
+void warn_of_missing_latest(const std::filesystem::path& path, const std::filesystem::path& resolved,
+                            const std::string& command);
 
 /// Checks the headers of the files before any rank starts: every tensor of the config must exist with its
 /// shape and dtype. With `needs_state`, checks the optimizer state too, except for the `frozen` tensors.

@@ -112,6 +112,7 @@ int inspect_command(const Call& call) {
   config::warn_of_unknown_tokens(config, "inspect");
   config::check_ranks("inspect", config, options.tp);
   const Inspection found = checkpoint::inspect(directory, static_cast<int>(options.tp));
+  checkpoint::warn_of_missing_latest(*options.directory, directory, "inspect");
   checkpoint::warn_of_unused_head(directory, "inspect");
   print(options.json ? to_json(found) : to_text(found));
   return 0;

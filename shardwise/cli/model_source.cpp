@@ -64,6 +64,7 @@ at::ScalarType ModelSource::dtype() const {
 }
 
 void ModelSource::warn(const std::string& command) const {
+  checkpoint::warn_of_missing_latest(*options_.model, directory_, command);
   config::warn_of_unknown_tokens(config_, command);
   if (!is_dummy()) checkpoint::warn_of_unused_head(directory_, command);
 }

@@ -40,7 +40,7 @@ class ModelSource {
   std::string dtype_name() const { return dtype() == at::kFloat ? "fp32" : "bf16"; }
 
   /// Logs one line for each oddity in the model's files: tokens that it does not have, a head that is not
-  /// used.
+  /// used, a missing link to the newest checkpoint.
   void warn(const std::string& command) const;
 
   /// Returns whether --tokenizer is given or the directory has a tokenizer.

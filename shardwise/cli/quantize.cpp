@@ -84,9 +84,10 @@ int quantize_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   const config::Quantization how = checked(options);
   const base::Stopwatch clock;
+  const auto in = checkpoint::resolve(*options.in);
+  checkpoint::warn_of_missing_latest(*options.in, in, "quantize");
   WriteProgress write_progress("quantize");
-  const WriteSummary written =
-      checkpoint::quantize(checkpoint::resolve(*options.in), *options.out, how, write_progress.on_progress());
+  const WriteSummary written = checkpoint::quantize(in, *options.out, how, write_progress.on_progress());
   print(options.json ? to_json(options, how, written, clock.seconds())
                      : to_text(options, how, written, clock.seconds()));
   return 0;

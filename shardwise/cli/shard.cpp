@@ -45,6 +45,7 @@ void check_values(const ShardOptions& o) {
 
 WriteSummary write(const ShardOptions& o) {
   const auto in = checkpoint::resolve(*o.in);
+  checkpoint::warn_of_missing_latest(*o.in, in, o.command);
   if (o.tp) config::check_ranks(o.command, config::load_config(in), *o.tp);
   WriteProgress written(o.command);
   if (!o.tp) return checkpoint::merge(in, *o.out, written.on_progress());

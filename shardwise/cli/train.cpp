@@ -206,6 +206,14 @@ std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const trai
   return {std::move(report), display.records()};
 }
 
+void warn_of_start(const train::Job& job) {
+  const auto& directory = job.resumed() ? job.resumed() : job.initial();
+  if (!directory) return;
+  const auto& given = job.resumed() ? job.options().resume : job.options().init;
+  checkpoint::warn_of_missing_latest(*given, *directory, "train");
+  checkpoint::warn_of_unused_head(*directory, "train");
+}
+
 void log_resumption(const train::Job& job) {
   const train::ResumedOptions& resumption = job.resumption();
   if (resumption.lacks_settings) {
@@ -224,8 +232,7 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
     return;
   }
   config::warn_of_unknown_tokens(job.config(), "train");
-  if (const auto& directory = job.resumed() ? job.resumed() : job.initial())
-    checkpoint::warn_of_unused_head(*directory, "train");
+  warn_of_start(job);
   job.text().invalid_utf8().warn("train");
   log_resumption(job);
   base::log_info(describe(job));

@@ -263,6 +263,15 @@ TEST_F(Check, ResolveAcceptsTheStepDirectoryOrItsParent) {
   EXPECT_EQ(checkpoint::resolve(dir_ / "latest"), dir_ / "latest");
 }
 
+TEST_F(Check, ResolveFindsTheNewestStepWithoutALink) {
+  for (const char* name : {"step-9", "step-10", "step-11"}) fs::copy(directory_, dir_ / name);
+  fs::remove(dir_ / "step-11/config.json");
+  EXPECT_EQ(checkpoint::resolve(dir_.path()), directory_) << "to which latest points";
+  fs::remove(dir_ / "latest");
+  EXPECT_EQ(checkpoint::resolve(dir_.path()), dir_ / "step-10");
+  EXPECT_EQ(checkpoint::resolve(dir_ / "step-9"), dir_ / "step-9");
+}
+
 TEST_F(Check, ResolveReportsWhatItFound) {
   const auto error_of = [](const fs::path& path) { return error_text([&] { checkpoint::resolve(path); }); };
   const std::string rule = ": must contain a config.json or a link latest to a directory that does; got ";

@@ -1,5 +1,6 @@
 #include "tests/cli/chain.h"
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -73,11 +74,9 @@ std::vector<std::string> Chain::argv(const std::vector<std::string>& more) const
 // A rank that dies between the end of the first save and the creation of the `latest` link leaves no link.
 std::vector<std::string> Chain::resuming() const {
   const std::string saved = scratch_ / "saved";
-  if (fs::exists(saved + "/latest")) return {"--resume", saved};
-  for (const std::string& name : names_in(saved)) {
-    if (name.starts_with("step-")) return {"--resume", saved + "/" + name};
-  }
-  return {};
+  const auto is_step = [](const std::string& name) { return name.starts_with("step-"); };
+  if (std::ranges::none_of(names_in(saved), is_step)) return {};
+  return {"--resume", saved};
 }
 
 void Chain::start() {

@@ -188,6 +188,34 @@ TEST_F(TrainProgram, ResumingAppendsToTheLog) {
   expect_close(losses_in(scratch_ / "parts"), losses_in(scratch_ / "once"));
 }
 
+// A save was killed between the rename of step-2 and the link to it.
+TEST_F(TrainProgram, ResumesWithoutALinkAndEveryCommandSaysSoOnce) {
+  config::Config config = small_byte_config();
+  config.intermediate_size = 40;  // quantize --bits 8 packs four values in a word
+  scratch_.put("config.json", config::to_json(config));
+  Program killed(argv({"--stop-after", "2", "--save", scratch_ / "saved"}), kOneThread);
+  expect_success(killed);
+  std::filesystem::remove(scratch_ / "saved/latest");
+  const auto expect_says_so_once = [&](const std::vector<std::string>& command, const std::string& name) {
+    Program program(command, kOneThread);
+    expect_success(program);
+    const std::string warning = "warning: " + name + ": " + scratch_ / "saved" + " should have a link latest";
+    EXPECT_EQ(program.wait_for_lines(warning, 1).size(), 1u) << program.errors();
+    EXPECT_PRED2(contains, program.errors(), "its newest checkpoint is used, step-2");
+  };
+  expect_says_so_once({SHARDWISE_PROGRAM, "generate", "--model", scratch_ / "saved", "--tp", "2", "--prompt",
+                       "a", "--max-new-tokens", "1"},
+                      "generate");
+  expect_says_so_once({SHARDWISE_PROGRAM, "merge", scratch_ / "saved", scratch_ / "merged"}, "merge");
+  expect_says_so_once(
+      {SHARDWISE_PROGRAM, "quantize", scratch_ / "saved", scratch_ / "quantized", "--bits", "8"}, "quantize");
+  expect_says_so_once({SHARDWISE_PROGRAM, "inspect", scratch_ / "saved"}, "inspect");
+  expect_says_so_once(argv({"--init", scratch_ / "saved", "--tp", "2"}), "train");
+  expect_says_so_once(argv({"--resume", scratch_ / "saved", "--tp", "2", "--save", scratch_ / "saved"}),
+                      "train");
+  EXPECT_EQ(std::filesystem::read_symlink(scratch_ / "saved/latest"), "step-4");
+}
+
 TEST_F(TrainProgram, ResumingNeedsNoOtherFlagAndSaysWhatTheOthersChange) {
   const std::vector<std::string> settings{"--seed",    "3",   "--beta2", "0.9",
                                           "--dropout", "0.1", "--lr",    "0.02"};
