@@ -11,9 +11,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "shardwise/base/atomic_file.h"
 #include "shardwise/base/error.h"
 #include "shardwise/base/hash.h"
-#include "shardwise/base/random.h"
 
 namespace shardwise::base {
 
@@ -48,10 +48,6 @@ std::string parent_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-std::string temporary_beside(const std::string& path) {
-  return path + ".tmp" + std::to_string(random_bits());
-}
-
 /// Resolves links in `path`, whose last components need not exist.
 fs::path resolved(const std::string& path) {
   std::error_code unknown;
@@ -69,9 +65,7 @@ bool is_in(const std::string& path, const std::string& directory) {
 void check_creatable(const std::string& directory) {
   if (const Fd unnamed(::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600)); unnamed) return;
   if (errno == EOPNOTSUPP || errno == EISDIR) {
-    const std::string probe = temporary_beside(directory + "/.writable");
-    const File file = File::create(probe);
-    ::unlink(probe.c_str());
+    const AtomicFile probe(directory + "/.writable");
   } else {
     throw FileError("create in [SW0353]", directory, errno);
   }
@@ -179,16 +173,9 @@ std::string read_text(const std::string& path, int64_t max_bytes) {
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  const std::string temporary = temporary_beside(path);
-  try {
-    const File file = File::create(temporary);
-    file.write(0, static_cast<int64_t>(text.size()), text.data());
-    file.sync();
-    base::rename(temporary, path);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
+  AtomicFile file(path);
+  file.file().write(0, static_cast<int64_t>(text.size()), text.data());
+  file.publish();
 }
 
 bool exists(const std::string& path) {

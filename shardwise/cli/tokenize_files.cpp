@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "shardwise/base/atomic_file.h"
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
@@ -47,7 +48,7 @@ TokenizeSummary write_tokens(const text::Tokenizer& tokenizer, const text::Corpu
                              const TokenizeOptions& o) {
   const base::Stopwatch clock;
   const auto end = end_id(tokenizer, o);
-  const std::string temporary = text::TokenFileWriter::temporary_of(*o.out);
+  const std::string temporary = base::temporary_beside(*o.out);
   const RemovedOnSignal removed(temporary);
   text::TokenFileWriter writer(*o.out, tokenizer.vocab_size(), temporary);
   ProgressLine line;

@@ -1,13 +1,10 @@
 #include "shardwise/text/token_file.h"
 
 #include <c10/util/Exception.h>
-#include <unistd.h>
 
 #include <bit>
 #include <cstring>
 #include <utility>
-
-#include "shardwise/base/random.h"
 
 namespace shardwise::text {
 namespace {
@@ -54,21 +51,11 @@ void check_id(int64_t id, int64_t vocab_size, const std::string& path) {
 
 }  // namespace
 
-TokenFileWriter::TokenFileWriter(std::string path, int64_t vocab_size, std::string temporary)
-    : path_(std::move(path)),
-      temporary_(std::move(temporary)),
+TokenFileWriter::TokenFileWriter(const std::string& path, int64_t vocab_size, std::string temporary)
+    : path_(path),
       vocab_size_(vocab_size),
-      bytes_per_id_(vocab_size <= int64_t{1} << 16 ? 2 : 4) {
-  file_ = base::File::create(temporary_);
-}
-
-std::string TokenFileWriter::temporary_of(const std::string& path) {
-  return path + ".tmp" + std::to_string(base::random_bits());
-}
-
-TokenFileWriter::~TokenFileWriter() {
-  if (file_) ::unlink(temporary_.c_str());
-}
+      bytes_per_id_(vocab_size <= int64_t{1} << 16 ? 2 : 4),
+      file_(path, std::move(temporary)) {}
 
 template <class Id>
 void TokenFileWriter::write(std::span<const int64_t> ids) {
@@ -77,7 +64,7 @@ void TokenFileWriter::write(std::span<const int64_t> ids) {
     const auto id = static_cast<Id>(ids[i]);
     std::memcpy(buffer_.data() + i * sizeof(Id), &id, sizeof(Id));
   }
-  file_->write(kBegin + count_ * bytes_per_id_, static_cast<int64_t>(buffer_.size()), buffer_.data());
+  file_.file().write(kBegin + count_ * bytes_per_id_, static_cast<int64_t>(buffer_.size()), buffer_.data());
 }
 
 void TokenFileWriter::append(std::span<const int64_t> ids) {
@@ -100,10 +87,8 @@ void TokenFileWriter::finish() {
                 .texts = static_cast<uint64_t>(texts_),
                 .zeros = {}};
   std::memcpy(header.magic, kMagic.data(), kMagic.size());
-  file_->write(0, kBegin, &header);
-  file_->sync();
-  base::rename(temporary_, path_);
-  file_.reset();
+  file_.file().write(0, kBegin, &header);
+  file_.publish();
 }
 
 TokenFile::TokenFile(const std::string& path) : file_(path), path_(path) {

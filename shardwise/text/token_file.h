@@ -10,32 +10,25 @@
 //       40   24 zeros
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "shardwise/base/files.h"
+#include "shardwise/base/atomic_file.h"
 #include "shardwise/text/mapped_file.h"
 #include "shardwise/text/token_source.h"
 
 namespace shardwise::text {
 
-/// Writes a token file: to a temporary file in the directory of `path`, which finish() renames.
+/// Writes a token file: to a temporary file in the directory of `path`, which finish() renames and the
+/// destructor removes otherwise.
 class TokenFileWriter {
  public:
   /// Creates the temporary file. Throws base::FileError.
   TokenFileWriter(const std::string& path, int64_t vocab_size)
-      : TokenFileWriter(path, vocab_size, temporary_of(path)) {}
-  /// The same with the path of the temporary file, which must be in the directory of `path`.
-  TokenFileWriter(std::string path, int64_t vocab_size, std::string temporary);
-  /// Removes the temporary file if finish() did not run.
-  ~TokenFileWriter();
-  TokenFileWriter(const TokenFileWriter&) = delete;
-  TokenFileWriter& operator=(const TokenFileWriter&) = delete;
-
-  /// Returns a new path for a temporary file.
-  static std::string temporary_of(const std::string& path);
+      : TokenFileWriter(path, vocab_size, base::temporary_beside(path)) {}
+  /// The same with the path of the temporary file, from base::temporary_beside().
+  TokenFileWriter(const std::string& path, int64_t vocab_size, std::string temporary);
 
   int64_t bytes_per_id() const { return bytes_per_id_; }
   int64_t count() const { return count_; }
@@ -49,9 +42,9 @@ class TokenFileWriter {
   template <class Id>
   void write(std::span<const int64_t> ids);
 
-  std::string path_, temporary_;
+  std::string path_;
   int64_t vocab_size_, bytes_per_id_, count_ = 0, texts_ = 0;
-  std::optional<base::File> file_;
+  base::AtomicFile file_;
   std::vector<uint8_t> buffer_;
 };
 

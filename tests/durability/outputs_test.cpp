@@ -47,9 +47,11 @@ TEST_F(WrittenOutput, OfQuantizeIsCompleteOrAbsent) {
 }
 
 TEST_F(WrittenOutput, OfTokenizeIsCompleteOrAbsent) {
+  const std::string of_a_killed_process = scratch_.put("tree/tokens.bin.tmp00000000000000004711", "half");
   expect_survives({SHARDWISE_PROGRAM, "tokenize", "--tokenizer", "bytes", "--text", scratch_ / "text",
                    "--out", tree_ + "/tokens.bin"},
                   "tokens.bin");
+  EXPECT_FALSE(std::filesystem::exists(of_a_killed_process));
 }
 
 TEST_F(WrittenOutput, OfReportIsTheNewOrTheOldOne) {
