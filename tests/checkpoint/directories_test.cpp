@@ -3,16 +3,28 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <thread>
 
 #include "shardwise/base/files.h"
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
+
+namespace {
+std::function<void()> before_waiting_for_a_lock;
+}
+
+// In place of the C library's.
+extern "C" int flock(int fd, int operation) noexcept {
+  if (before_waiting_for_a_lock && (operation & LOCK_NB) == 0) before_waiting_for_a_lock();
+  return static_cast<int>(syscall(SYS_flock, fd, operation));
+}
 
 namespace shardwise::checkpoint::directories_test {
 namespace {
@@ -71,12 +83,14 @@ TEST(TemporaryDirectory, CreationAndCleanupLockTheParent) {
   remove_stale(dir.path());
   EXPECT_TRUE(fs::exists(dir / ".step-1.tmp-7"));
   const fs::path path = temporary_path(dir.path(), 1, 42);
-  std::optional<TemporaryDirectory> directory;
-  std::thread maker([&] { directory.emplace(path); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // long enough to create it without waiting
-  EXPECT_FALSE(fs::exists(path));
-  lock = base::Fd();
-  maker.join();
+  std::optional<bool> existed;  // when its maker began to wait for the first lock, which is this test's
+  before_waiting_for_a_lock = [&] {
+    if (!existed) existed = fs::exists(path);
+    lock = base::Fd();
+  };
+  const TemporaryDirectory directory(path);
+  before_waiting_for_a_lock = {};
+  EXPECT_EQ(existed, false);
   remove_stale(dir.path());
   EXPECT_TRUE(fs::exists(path));
   EXPECT_FALSE(fs::exists(dir / ".step-1.tmp-7"));
