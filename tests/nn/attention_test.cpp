@@ -2,9 +2,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <ostream>
 
 #include "shardwise/base/memory_counter.h"
@@ -123,12 +126,59 @@ Tensor summed(const std::vector<Tensor>& gradients, const Counts& counts) {
   return sum;
 }
 
-// Checks that the ranks' heads and gradients together equal those of a group of one.
+// Rotates x [s, b, heads, d] by the positions [s, b], with the frequencies of attention().
+Tensor rotated(const Tensor& x, const Tensor& positions) {
+  const Tensor angles = positions.unsqueeze(-1) * at::tensor({1.0, 0.1}, at::kDouble);
+  const Tensor both = at::cat({angles, angles}, -1).unsqueeze(2);
+  const std::vector<Tensor> halves = x.chunk(2, -1);
+  return x * both.cos() + at::cat({-halves[1], halves[0]}, -1) * both.sin();
+}
+
+// Returns whether query i of sequence b attends to key j, [b, 1, i, j].
+Tensor visible(const Asked& asked) {
+  const Tensor i = at::arange(asked.s).unsqueeze(1), j = at::arange(asked.s);
+  Tensor seen = (j <= i) & (j > i - asked.window.value_or(asked.s));
+  seen = seen.repeat({2, 1, 1, 1});
+  for (size_t b = 0; b < asked.valid.size(); ++b) {
+    const auto [begin, end] = asked.valid[b];
+    seen[int64_t(b)] &= (i >= begin) & (i < end) & (j >= begin) & (j < end);
+  }
+  return seen;
+}
+
+// Attention by its formula; of padding it returns zeros. Without dropout and norm.
+Tensor by_formula(const Tensor& qkv, const Counts& counts, const Asked& asked) {
+  Tensor positions = at::arange(asked.s, at::kDouble).unsqueeze(1).repeat({1, 2});
+  for (size_t b = 0; b < asked.valid.size(); ++b) positions.select(1, int64_t(b)) -= asked.valid[b].begin;
+  const Tensor x = qkv.unflatten(2, {-1, kHeadDim});
+  const Tensor q = rotated(x.narrow(2, 0, counts.query), positions).permute({1, 2, 0, 3});
+  const auto of_query_heads = [&](const Tensor& kv) {
+    return kv.repeat_interleave(counts.query / counts.kv, 2).permute({1, 2, 0, 3});
+  };
+  const Tensor k = of_query_heads(rotated(x.narrow(2, counts.query, counts.kv), positions));
+  const Tensor v = of_query_heads(x.narrow(2, counts.query + counts.kv, counts.kv));
+  const Tensor hidden = visible(asked).logical_not();
+  const Tensor scores = q.matmul(k.transpose(2, 3)) / std::sqrt(double{kHeadDim});
+  const Tensor p = scores.masked_fill(hidden, -1e300).softmax(3).masked_fill(hidden, 0);
+  return p.matmul(v).permute({2, 0, 1, 3}).flatten(2, 3);
+}
+
+void expect_formula(const Result& result, const Tensor& qkv, const Tensor& dy, const Counts& counts,
+                    const Asked& asked) {
+  const Tensor leaf = qkv.clone().requires_grad_();
+  const Tensor y = by_formula(leaf, counts, asked);
+  y.backward(dy);
+  EXPECT_LE(relative_error(result.y, y.detach()), 1e-13);  // sums of up to 150 terms, in another order
+  EXPECT_LE(relative_error(result.d_qkv, leaf.grad()), 1e-13);
+}
+
+// Checks that the ranks' heads and gradients together equal those of a group of one, and these the formula's.
 void check_over_ranks(const Counts& counts, int ranks, const Asked& asked) {
   SCOPED_TRACE(::testing::Message() << counts << ", " << ranks << " ranks");
   const Tensor qkv = random_tensor({asked.s, 2, (counts.query + 2 * counts.kv) * kHeadDim}, 1);
   const Tensor dy = random_tensor({asked.s, 2, counts.query * kHeadDim}, 2);
   const Result full = run(layout(counts.query, counts.kv, 1, 0), qkv, dy, asked);
+  if (asked.dropout == 0 && !asked.has_norm) expect_formula(full, qkv, dy, counts, asked);
   std::vector<Tensor> outputs, gradients;
   for (int rank = 0; rank < ranks; ++rank) {
     const Split features = Split::even("features", counts.query * kHeadDim, ranks, kHeadDim);
