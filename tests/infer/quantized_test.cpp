@@ -1,14 +1,15 @@
 // Evaluation and generation with quantized weights over ranks, against the unsharded reference with the
 // dequantized weights.
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include "shardwise/checkpoint/quantize.h"
 #include "shardwise/infer/evaluate.h"
 #include "shardwise/infer/generate.h"
 #include "tests/checkpoint/quantized_model.h"
+#include "tests/infer/reference_weights.h"
 #include "tests/support/ranks.h"
 
 namespace shardwise::testing::quantized_test {
@@ -19,27 +20,37 @@ using Ids = std::vector<int64_t>;
 const Ids kPrompt{3, 16, 0, 7};
 constexpr int64_t kNew = 8;
 
-/// Returns the tokens that dense fp64 weights generate.
-Ids expected_ids(const config::Config& config, const Tensors& full_weights) {
-  const model::DecoderWeights weights(config, comm::Group(), at::kDouble);
-  load_slices_(weights, full_weights);
-  return infer::generate(weights, {{kPrompt, kNew, {}}}, {}).completions[0].token_ids;
+/// Returns the reference's log probabilities of each next token of `text`, [tokens, v].
+at::Tensor reference_logprobs(const config::Config& config, const Tensors& weights, const Ids& text) {
+  const auto length = static_cast<int64_t>(text.size());
+  const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(1);
+  const Batch batch{ids, at::full({length, 1}, 0, at::kLong), 1};
+  return reference_step(config, weights, batch, /*masks=*/{}).logits.select(1, 0).log_softmax(1);
 }
 
-double expected_nll(const config::Config& config, const Tensors& full_weights, const Ids& text) {
-  const model::DecoderWeights weights(config, comm::Group(), at::kDouble);
-  load_slices_(weights, full_weights);
-  return infer::evaluate(weights, text, {.length = 16}).nll;
+/// Returns the most likely tokens after kPrompt, each from the whole text before it.
+Ids expected_ids(const config::Config& config, const Tensors& weights) {
+  Ids text = kPrompt;
+  for (int64_t i = 0; i < kNew; ++i)
+    text.push_back(reference_logprobs(config, weights, text)[-1].argmax().item<int64_t>());
+  return {text.begin() + std::ssize(kPrompt), text.end()};
 }
 
-/// Compares with dense fp64 weights. In fp64 only a wrong quantized weight, scale or position makes a visible
-/// difference.
+double expected_nll(const config::Config& config, const Tensors& weights, const Ids& text) {
+  const at::Tensor next = at::tensor(Ids(text.begin() + 1, text.end()), at::kLong).unsqueeze(1);
+  const at::Tensor logprobs = reference_logprobs(config, weights, Ids(text.begin(), text.end() - 1));
+  return -logprobs.gather(1, next).mean().item<double>();
+}
+
+/// Compares with the reference, from dense fp64 weights. In fp64 only a wrong quantized weight, scale or
+/// position makes a visible difference.
 void expect_matches(const std::string& directory, const config::Config& config,
                     const Tensors& dense_weights) {
   const config::Config dense = config::dense(config);
+  const Tensors weights = reference_weights(dense, dense_weights);
   const Ids text{1, 5, 9, 2, 2, 16, 11, 0, 4};
-  const Ids ids = expected_ids(dense, dense_weights);
-  const double nll = expected_nll(dense, dense_weights, text);
+  const Ids ids = expected_ids(dense, weights);
+  const double nll = expected_nll(dense, weights, text);
   for (int ranks = 1; ranks <= 4; ++ranks) {
     on_ranks(ranks, [&](const comm::Group& group) {
       const model::DecoderWeights weights(config, group, at::kDouble);
