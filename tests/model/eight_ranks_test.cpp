@@ -103,6 +103,7 @@ void run(at::ScalarType dtype, uint64_t seed) {
     EXPECT_NO_THROW(compare(c, prepare(c.problem, dtype), result)) << c.name;
   }
   result.expect_detection(dtype == at::kBFloat16 ? 0.9 : 1);
+  if (dtype != at::kDouble) result.expect_shares(limits_of(dtype));
   std::printf("covered: %zu combinations on 8 ranks in %s; %s\n", all.size(), c10::toString(dtype),
               result.summary().c_str());
 }

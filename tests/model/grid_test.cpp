@@ -25,15 +25,6 @@ void check_modes(const std::vector<Combination>& modes, const Space& space, at::
   }
 }
 
-// The largest shares that four coverings showed, with their rms of a kind (fp32: 0.47, and 0.16 of k_proj;
-// bf16: 0.34 and 0.11), and a quarter more; so errors twice as large fail. The rms is one of the model's own
-// r or less, but for the queries and keys in fp32, whose scores, which the model leaves exact
-// (docs/numerics.md §3), round no finer than tensors.
-ShareLimits limits_of(at::ScalarType dtype) {
-  if (dtype == at::kFloat) return {.largest = 0.6, .rms = 1 / kTail, .rms_of_scores = 0.2};
-  return {.largest = 0.45, .rms = 1 / kTail, .rms_of_scores = 1 / kTail};
-}
-
 enum class Modes { given, every };
 
 // Prints the number of combinations and the largest error.
