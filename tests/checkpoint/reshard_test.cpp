@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <vector>
 
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/io/safetensors.h"
@@ -14,18 +15,24 @@
 namespace shardwise::testing::reshard_test {
 namespace {
 
-constexpr int kMaxRanks = 4;
-
 struct Case {
   const char* name;
   at::ScalarType dtype;
   bool is_tied;
   const char* family = "llama";
+  int64_t heads = 0, kv_heads = 0;  // 0: uneven_config's
+  std::vector<int> sizes = {1, 2, 3, 4};
 };
+
+config::Config config_of(const Case& c) {
+  config::Config config = uneven_config(c.is_tied, c.family);
+  if (c.heads > 0) config.num_attention_heads = c.heads, config.num_key_value_heads = c.kv_heads;
+  return config;
+}
 
 class Reshard : public ::testing::TestWithParam<Case> {
  protected:
-  const config::Config config_ = uneven_config(GetParam().is_tied, GetParam().family);
+  const config::Config config_ = config_of(GetParam());
   const FullState full_ = full_state(config_, GetParam().dtype, /*seed=*/1);
   const TemporaryDirectory dir_;
 
@@ -47,9 +54,9 @@ class Reshard : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(Reshard, EveryTpSizeLoadsWhatEveryOtherSaved) {
-  for (int saved_at = 1; saved_at <= kMaxRanks; ++saved_at) {
+  for (const int saved_at : GetParam().sizes) {
     save_full(dir_.path(), config_, full_, saved_at, /*step=*/saved_at);
-    for (int loaded_at = 1; loaded_at <= kMaxRanks; ++loaded_at) expect_loaded(saved_at, loaded_at);
+    for (const int loaded_at : GetParam().sizes) expect_loaded(saved_at, loaded_at);
   }
 }
 
@@ -77,7 +84,7 @@ TEST_P(Reshard, FilesAreIndependentOfTheTpSize) {
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "config.json"}) {
     save_full(dir_.path(), config_, full_, /*ranks=*/1, /*step=*/5);
     const std::string at_one = test::contents(dir_ / "step-5/" + name);
-    save_full(dir_.path(), config_, full_, /*ranks=*/4, /*step=*/5);
+    save_full(dir_.path(), config_, full_, GetParam().sizes.back(), /*step=*/5);
     EXPECT_TRUE(at_one == test::contents(dir_ / "step-5/" + name)) << name;
   }
 }
@@ -90,14 +97,17 @@ TEST_P(Reshard, CheckPassesAndConfigRoundTrips) {
   EXPECT_EQ(config::load_config(dir_ / "step-2"), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Reshard,
-                         ::testing::Values(Case{"fp32", at::kFloat, false},
-                                           Case{"bf16_tied", at::kBFloat16, true},
-                                           Case{"fp64", at::kDouble, false},
-                                           Case{"phi3", at::kFloat, false, "phi3"},
-                                           Case{"gpt2", at::kBFloat16, true, "gpt2"},
-                                           Case{"gpt2_untied", at::kFloat, false, "gpt2"}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Models, Reshard,
+    ::testing::Values(Case{"fp32", at::kFloat, false}, Case{"bf16_tied", at::kBFloat16, true},
+                      Case{"fp64", at::kDouble, false}, Case{"phi3", at::kFloat, false, "phi3"},
+                      Case{"gpt2", at::kBFloat16, true, "gpt2"},
+                      Case{"gpt2_untied", at::kFloat, false, "gpt2"},
+                      // 8 ranks: the heads of Qwen2 of 0.5B and 7B, and of Llama 2.
+                      Case{"qwen2_small", at::kBFloat16, true, "llama", 14, 2, {1, 3, 8}},
+                      Case{"qwen2", at::kFloat, false, "llama", 28, 4, {1, 4, 8}},
+                      Case{"llama2", at::kFloat, false, "llama", 32, 32, {1, 2, 8}}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(LoadWeights, ConvertsToTheModelsDtype) {
   const config::Config config = uneven_config();

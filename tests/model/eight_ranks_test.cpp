@@ -43,6 +43,15 @@ void set_gpt2(Case& c) {
   problem.is_tied = true;
 }
 
+/// Returns a Llama with the heads of `heads`, which are small, and biases where Qwen2 has them.
+Set small_heads(Heads heads, Biases biases) {
+  return [heads, biases](Case& c) {
+    c.problem.heads = heads;
+    c.problem.head_dim = 4;
+    c.problem.biases = biases;
+  };
+}
+
 template <typename Field>
 Set problem(Field Problem::*field, Field value) {
   return [field, value](Case& c) { c.problem.*field = value; };
@@ -50,7 +59,14 @@ Set problem(Field Problem::*field, Field value) {
 
 const std::vector<Dimension>& dimensions() {
   static const std::vector<Dimension> all = {
-      {"model", {{"Llama of 64", llama(64)}, {"Llama of 128", llama(128)}, {"GPT-2", set_gpt2}}},
+      {"model",
+       {{"Llama of 64", llama(64)},
+        {"Llama of 128", llama(128)},
+        {"GPT-2", set_gpt2},
+        // Fewer KV heads than ranks, as in Qwen2 of 0.5B and 7B, and as many as query heads, as in Llama 2.
+        {"14 over 2", small_heads({"14 over 2", 14, 2}, Biases::qkv)},
+        {"28 over 4", small_heads({"28 over 4", 28, 4}, Biases::qkv)},
+        {"32 over 32", small_heads({"32", 32, 32}, Biases::none)}}},
       {"stream",
        {{"TP", [](Case& c) { c.run.stream = Stream::tp; }},
         {"TP+SP", [](Case& c) { c.run.stream = Stream::tp_sp; }}}},
@@ -110,6 +126,10 @@ void run(at::ScalarType dtype, uint64_t seed) {
 
 TEST(EightRanks, Fp64MatchesTheReference) {
   run(at::kDouble, /*seed=*/6);
+}
+
+TEST(EightRanks, Fp32StaysWithinItsBound) {
+  run(at::kFloat, /*seed=*/8);
 }
 
 TEST(EightRanks, Bf16StaysWithinItsBound) {
