@@ -5,22 +5,15 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <mutex>
 
-#include "tests/support/cases.h"
-#include "tests/support/numerics.h"
-#include "tests/support/ranks.h"
-#include "tests/support/small_config.h"
+#include "tests/infer/generated.h"
 
 namespace shardwise::testing::generate_test {
 namespace {
 
-using Ids = std::vector<int64_t>;
 using infer::Request;
 using infer::Sampling;
 
@@ -68,57 +61,11 @@ Expected reference_tokens(const config::Config& config, const Tensors& weights, 
   return expected;
 }
 
-/// Checks that all ranks return the same tokens. Each rank samples by itself, so one different bit could make
-/// their sequences diverge.
-void expect_same_on_all(const std::vector<infer::Generated>& results) {
-  for (size_t rank = 1; rank < results.size(); ++rank) {
-    for (size_t i = 0; i < results[0].completions.size(); ++i) {
-      SCOPED_TRACE("rank " + std::to_string(rank) + ", request " + std::to_string(i));
-      EXPECT_EQ(results[rank].completions[i].token_ids, results[0].completions[i].token_ids);
-      EXPECT_EQ(results[rank].completions[i].logprobs, results[0].completions[i].logprobs);
-      EXPECT_EQ(results[rank].completions[i].finish_reason, results[0].completions[i].finish_reason);
-    }
-  }
-}
-
-/// Returns every rank's result, after checking that OnToken received the same tokens and that all ranks
-/// agree.
-std::vector<infer::Generated> generated(const config::Config& config, const Tensors& full_weights,
-                                        const std::vector<Request>& requests, int ranks,
-                                        const infer::Batching& batching = {},
-                                        at::ScalarType dtype = at::kDouble) {
-  std::vector<infer::Generated> results(ranks);
-  on_ranks(ranks, [&](const comm::Group& group) {
-    const model::DecoderWeights weights(config, group, dtype);
-    load_slices_(weights, full_weights);
-    std::vector<Ids> reported(requests.size());
-    results[group.rank()] =
-        infer::generate(weights, requests, config.eos_token_id, batching, [&](size_t request, int64_t id) {
-          reported[request].push_back(id);
-          return true;
-        });
-    for (size_t i = 0; i < requests.size(); ++i)
-      EXPECT_EQ(reported[i], results[group.rank()].completions[i].token_ids);
-  });
-  expect_same_on_all(results);
-  return results;
-}
-
 void expect_matches(const infer::Completion& result, const Request& request, const Expected& expected) {
   EXPECT_EQ(result.token_ids, expected.ids);
   ASSERT_EQ(result.logprobs.size(), request.wants_logprobs ? expected.logprobs.size() : 0);
   for (size_t i = 0; i < result.logprobs.size(); ++i)
     EXPECT_NEAR(result.logprobs[i], expected.logprobs[i], 1e-9);
-}
-
-/// Returns model variants that affect attention over a cache.
-std::vector<std::pair<std::string, config::Config>> variants() {
-  config::Config plain = small_config(), windowed = plain, normed = plain, learned = plain;
-  windowed.sliding_window = 3;
-  normed.qk_norm = true;
-  learned.positions = config::Positions::learned;
-  learned.norm = config::Norm::layer;
-  return {{"plain", plain}, {"a window", windowed}, {"q/k norm", normed}, {"learned positions", learned}};
 }
 
 class Generate : public ::testing::TestWithParam<int> {
@@ -215,107 +162,6 @@ TEST_P(Generate, BatchingChangesNoToken) {
         expect_matches(result.completions[i], requests[i], expected[i]);
       }
     }
-  }
-}
-
-/// The tokens that rounding allows at each step of a greedy sequence (docs/numerics.md §8).
-struct GreedyRule {
-  at::Tensor allowed;  // [tokens, v]: the exact logits' best, and those that rounding may put above it
-  /// The steps at which only one token is allowed.
-  int64_t decided() const { return allowed.sum(1).eq(1).sum().item<int64_t>(); }
-  /// The number of steps before the first at which several tokens are allowed.
-  int64_t decided_prefix() const {
-    int64_t step = 0;
-    while (step < allowed.size(0) && allowed[step].sum().item<int64_t>() == 1) ++step;
-    return step;
-  }
-};
-
-Tensors in_fp64(const Tensors& weights) {
-  Tensors wide;
-  for (const auto& [name, weight] : weights) wide[name] = weight.detach().to(at::kDouble).requires_grad_();
-  return wide;
-}
-
-/// Returns by how much each logit is below the logit of `best` [tokens, 1] at each step, [tokens, v].
-at::Tensor gaps_of(const at::Tensor& logits, const at::Tensor& best) {
-  return logits.gather(1, best) - logits;
-}
-
-/// Returns the rule along `request`'s prompt and `tokens`: 8 times the root mean square by which random
-/// roundings change a gap.
-GreedyRule greedy_rule(const config::Config& config, const Tensors& weights, const Request& request,
-                       const Ids& tokens, at::ScalarType dtype) {
-  Ids text = request.prompt;
-  text.insert(text.end(), tokens.begin(), tokens.end() - 1);
-  const auto length = static_cast<int64_t>(text.size()), steps = static_cast<int64_t>(tokens.size());
-  Batch batch{at::empty({length, 1}, at::kLong), at::full({length, 1}, 0, at::kLong), 1};
-  std::copy(text.begin(), text.end(), batch.ids.mutable_data_ptr<int64_t>());
-  const auto logits = [&](const Rounding& rounding) {
-    return reference_step(config, weights, batch, /*masks=*/{}, rounding)
-        .logits.select(1, 0)
-        .narrow(0, length - steps, steps);
-  };
-  const at::Tensor exact = logits({}), best = exact.argmax(1, /*keepdim=*/true);
-  const at::Tensor gaps = gaps_of(exact, best);
-  at::Tensor squares = at::zeros_like(gaps);
-  for (int sample = 0; sample < kSamples; ++sample)
-    squares += (gaps_of(logits(Rounding(dtype, static_cast<uint64_t>(sample))), best) - gaps).square();
-  return {gaps <= kTail * (squares / kSamples).sqrt()};
-}
-
-/// Returns requests for one token each, after each beginning of `tokens`.
-std::vector<Request> forced(const Request& request, const Ids& tokens) {
-  std::vector<Request> requests;
-  Ids text = request.prompt;
-  for (const int64_t token : tokens) {
-    requests.push_back({text, 1, {}});
-    text.push_back(token);
-  }
-  return requests;
-}
-
-/// How many steps were compared, at how many only one token is allowed, and how many chose TP=1's.
-struct GreedySteps {
-  int64_t all = 0, decided = 0, equal = 0;
-  void add(const GreedySteps& other) { all += other.all, decided += other.decided, equal += other.equal; }
-};
-
-/// Generates on one rank and on `ranks`, freely and along the one rank's tokens, and checks each token.
-GreedySteps compare_with_one_rank(const config::Config& config, at::ScalarType dtype, int ranks) {
-  const Tensors weights = random_weights(config, /*seed=*/8, dtype);
-  const Request request{{3, 16, 0}, 48, {}};
-  const auto tokens = [&](const std::vector<Request>& requests, int count) {
-    return generated(config, weights, requests, count, {}, dtype).at(0).completions;
-  };
-  const Ids expected = tokens({request}, 1)[0].token_ids, free = tokens({request}, ranks)[0].token_ids;
-  const GreedyRule rule = greedy_rule(config, in_fp64(weights), request, expected, dtype);
-  const auto along = tokens(forced(request, expected), ranks);
-  GreedySteps steps{request.max_new_tokens, rule.decided(), 0};
-  for (size_t step = 0; step < expected.size(); ++step) {
-    const int64_t token = along[step].token_ids[0];
-    for (const int64_t chosen : {token, expected[step]})
-      EXPECT_TRUE(rule.allowed[int64_t(step)][chosen].item<bool>()) << "step " << step << ": " << chosen;
-    steps.equal += token == expected[step];
-  }
-  const int64_t prefix = rule.decided_prefix();
-  EXPECT_EQ(Ids(free.begin(), free.begin() + prefix), Ids(expected.begin(), expected.begin() + prefix));
-  return steps;
-}
-
-// In bf16 another TP size may choose another token only where rounding may put it above the best.
-TEST_P(Generate, GreedyTokensAreThoseOfOneRankUpToRounding) {
-  for (const at::ScalarType dtype : {at::kBFloat16, at::kFloat}) {
-    GreedySteps steps;
-    for (const auto& variant : variants()) {
-      SCOPED_TRACE(::testing::Message() << variant.first << ", " << dtype);
-      config::Config config = variant.second;
-      config.max_position_embeddings = 64;
-      steps.add(compare_with_one_rank(config, dtype, GetParam()));
-    }
-    EXPECT_GT(2 * steps.decided, steps.all) << "the bound says nothing about most steps";
-    std::printf("%s: one token allowed at %d of %d steps, TP=1's chosen at %d\n", c10::toString(dtype),
-                int(steps.decided), int(steps.all), int(steps.equal));
   }
 }
 
