@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
+#include "shardwise/base/philox.h"
 #include "tests/infer/generated.h"
 
 namespace shardwise::testing::generate_test {
@@ -25,26 +27,30 @@ at::Tensor reference_logits(const config::Config& config, const Tensors& weights
   return reference_step(config, weights, batch, /*masks=*/{}).logits.select(0, -1).squeeze(0);
 }
 
-infer::TokenLogits all_of(const at::Tensor& logits) {
-  infer::TokenLogits candidates;
-  for (int64_t id = 0; id < logits.size(0); ++id) {
-    candidates.ids.push_back(id);
-    candidates.logits.push_back(logits[id].item<double>());
-  }
-  return candidates;
-}
-
 struct Expected {
   Ids ids;
   std::vector<double> logprobs;
 };
 
-/// Returns the token of the largest logit by itself, without the code under test. A sample comes from
-/// infer::sample_token, whose frequencies sampler_test compares with the probabilities.
+/// Returns the random number of a position, from 53 bits.
+double reference_random(const Sampling& sampling, int64_t position) {
+  const auto index = static_cast<uint64_t>(position);
+  const base::PhiloxBlock block = base::philox(index, base::PhiloxUse::elements, sampling.seed);
+  const uint64_t bits = uint64_t{block.word[0]} << 32 | block.word[1];
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+/// Returns the token of the largest logit, or the one whose interval of the cumulative softmax has the random
+/// number of `position`. Of the sampling parameters it knows temperature, top_k and seed.
 int64_t reference_token(const at::Tensor& logits, const Sampling& sampling, int64_t position) {
-  const infer::TokenLogits all = all_of(logits);
-  if (sampling.temperature > 0) return infer::sample_token(all, sampling, position);
-  return std::ranges::max_element(all.logits) - all.logits.begin();
+  if (sampling.temperature == 0) return logits.argmax().item<int64_t>();
+  at::Tensor scaled = logits / sampling.temperature;
+  if (sampling.top_k > 0) {
+    const at::Tensor least = std::get<0>(scaled.topk(sampling.top_k)).min();
+    scaled = scaled.masked_fill(scaled < least, -std::numeric_limits<double>::infinity());
+  }
+  const at::Tensor ends = scaled.softmax(0).cumsum(0);
+  return (ends <= reference_random(sampling, position)).sum().item<int64_t>();
 }
 
 /// Generates token by token with the reference, recomputing the full sequence each time. No penalty.
