@@ -103,7 +103,8 @@ TEST_P(Generate, MatchesTheReference) {
 }
 
 // The head counts of Llama 3 (32 over 8, of 64 elements in 3.2) and of GPT-2 (12 of 64), whose heads 8 ranks
-// do not divide.
+// do not divide; those of Qwen2 of 0.5B and 7B, with fewer KV heads than ranks, and of Llama 2 of 7B, with
+// small heads.
 TEST(GenerateOnEightRanks, MatchesTheReference) {
   at::set_num_threads(1);
   config::Config llama = small_config();
@@ -111,8 +112,15 @@ TEST(GenerateOnEightRanks, MatchesTheReference) {
   config::Config gpt2 = small_config();
   gpt2.num_attention_heads = gpt2.num_key_value_heads = 12, gpt2.head_dim = 64;
   gpt2.norm = config::Norm::layer, gpt2.positions = config::Positions::learned;
-  for (const config::Config& config : {llama, gpt2}) {
-    SCOPED_TRACE(config.num_attention_heads);
+  std::vector<config::Config> configs{llama, gpt2};
+  for (const auto& [query, kv] : std::vector<std::pair<int64_t, int64_t>>{{14, 2}, {28, 4}, {32, 32}}) {
+    configs.push_back(small_config());
+    configs.back().num_attention_heads = query, configs.back().num_key_value_heads = kv;
+    configs.back().qkv_bias = kv < 8;
+  }
+  for (const config::Config& config : configs) {
+    SCOPED_TRACE(::testing::Message()
+                 << config.num_attention_heads << " over " << config.num_key_value_heads);
     expect_reference_tokens(config, /*ranks=*/8);
   }
 }
