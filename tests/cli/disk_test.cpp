@@ -103,42 +103,74 @@ void expect_refused(const Attempt& attempt, const std::string& save, const std::
   EXPECT_PRED2(contains, attempt.errors, save + "/") << shown;
 }
 
-// Uses a small tmpfs in its own mount namespace, filled up to a number of free KiB. Without permission to
-// mount, it limits the file size instead, with one rank, because shared memory is a file too. A save needs
-// about 270 KiB; its largest file has 171 KiB.
-TEST_F(Disk, FullWhileSaving) {
-  const Words unshare = geteuid() == 0 ? Words{"/usr/bin/unshare", "-m"} : Words{"/usr/bin/unshare", "-Urm"};
-  const bool mounts = may_mount(unshare);
-  fs::create_directory(scratch_ / "disk");
-  const std::string save = scratch_ / "disk/saved", disk = scratch_ / "disk";
-  const int tp = mounts ? 2 : 1, last = mounts ? 220 : 168, between = is_full() ? 4 : 72;
-  const std::string first = joined(train(save, {"--stop-after", "2"}, tp));
-  const std::string second = joined(train(save, {"--resume", save, "--stop-after", "3"}, tp));
-  const std::string fill = "rm -f " + disk + "/filler; avail=$(df -k --output=avail " + disk +
-                           " | tail -1); head -c $((1024 * (avail - free))) /dev/zero > " + disk + "/filler";
-  const std::string limit = "ulimit -S -f $((free > 0 ? free : 1))";
-  const std::string script = "export SHARDWISE_THREADS=1\n" +
-                             (mounts ? "mount -t tmpfs -o size=1500k none " + disk + " || exit 9\n" : "") +
-                             first + " 2>/dev/null || exit 8\n" +
-                             fmt::format("for free in $(seq 0 {} {}); do (\n", between, last) +
-                             (mounts ? fill : limit) + "\n" + second + " 2>" + scratch_ / "errors" +
-                             "; code=$?\n" + "echo $free $code $(readlink " + save + "/latest) $(ls -A " +
-                             save + ") '|' $(tr '\\n' ' ' <" + scratch_ / "errors" + ")\n); done\nrm -f " +
-                             disk + "/filler\n" + second + " 2>/dev/null; echo $? end\n";
-  Words argv = mounts ? unshare : Words{};
-  argv.insert(argv.end(), {"/bin/bash", "-c", script});
-  Program program(argv);
-  ASSERT_EQ(program.wait(/*limit_s=*/600), 0) << program.errors();
-  std::istringstream lines(program.output());
-  int attempts = 0;
-  for (std::string line; std::getline(lines, line); ++attempts) {
-    if (line == "0 end") break;
-    expect_refused(parsed(line), save, mounts ? "no space left on the disk" : "File too large");
+/// A limit on what the ranks may write, as parts of a script, and what a save beyond it says.
+struct Limit {
+  int tp, largest;          // KiB with which a save still fails
+  std::string begin, each;  // before the first run, and before each save with $free KiB
+  std::string end = {};     // before the last save, which succeeds
+  const char* reason;
+};
+
+/// Saves step 2, and step 3 with too few KiB, several times; expects each to leave step 2. Then saves step 3.
+/// The script is run by `prefix`.
+class LimitedDisk : public Disk {
+ protected:
+  void expect_saves_fail(const Words& prefix, const Limit& limit) const {
+    const int between = is_full() ? 4 : 72;
+    Words argv = prefix;
+    argv.insert(argv.end(), {"/bin/bash", "-c", script(limit, between)});
+    Program program(argv);
+    ASSERT_EQ(program.wait(/*limit_s=*/600), 0) << program.errors();
+    std::istringstream lines(program.output());
+    int attempts = 0;
+    for (std::string line; std::getline(lines, line); ++attempts) {
+      if (line == "0 end") break;
+      expect_refused(parsed(line), save_, limit.reason);
+    }
+    EXPECT_EQ(attempts, limit.largest / between + 1) << program.output();
+    EXPECT_PRED2(contains, program.output(), "0 end");
+    fmt::print("covered: full disk: {} saves failed with \"{}\"\n", attempts, limit.reason);
   }
-  EXPECT_EQ(attempts, last / between + 1) << program.output();
-  EXPECT_PRED2(contains, program.output(), "0 end");
-  fmt::print("covered: full disk: {} saves failed, with {}\n", attempts,
-             mounts ? "a full tmpfs" : "a limit on files");
+
+  const std::string disk_ = scratch_ / "disk", save_ = disk_ + "/saved";
+
+ private:
+  std::string script(const Limit& limit, int between) const {
+    const std::string errors = scratch_ / "errors";
+    const std::string first = joined(train(save_, {"--stop-after", "2"}, limit.tp));
+    const std::string second = joined(train(save_, {"--resume", save_, "--stop-after", "3"}, limit.tp));
+    return "export SHARDWISE_THREADS=1; mkdir " + disk_ + "\n" + limit.begin + "\n" + first +
+           " 2>/dev/null || exit 8\n" +
+           fmt::format("for free in $(seq 0 {} {}); do (\n", between, limit.largest) + limit.each + "\n" +
+           second + " 2>" + errors + "; code=$?\necho $free $code $(readlink " + save_ + "/latest) $(ls -A " +
+           save_ + ") '|' $(tr '\\n' ' ' <" + errors + ")\n); done\n" + limit.end + "\n" + second +
+           " 2>/dev/null; echo $? end\n";
+  }
+};
+
+// Of one rank, because shared memory is a file too. The largest file of a save has 171 KiB.
+TEST_F(LimitedDisk, AFileAboveTheLimitOnFilesLeavesTheLastCheckpoint) {
+  expect_saves_fail({}, {.tp = 1,
+                         .largest = 168,
+                         .begin = "",
+                         .each = "ulimit -S -f $((free > 0 ? free : 1))",
+                         .reason = "File too large"});
+}
+
+class FullDisk : public LimitedDisk {};
+
+// A small tmpfs in its own mount namespace, filled up to a number of free KiB. A save needs about 270 KiB.
+TEST_F(FullDisk, ASaveLeavesTheLastCheckpoint) {
+  const Words unshare = geteuid() == 0 ? Words{"/usr/bin/unshare", "-m"} : Words{"/usr/bin/unshare", "-Urm"};
+  if (!may_mount(unshare)) GTEST_SKIP() << "no disk was full: this process may not mount one";
+  const std::string filler = disk_ + "/filler";
+  expect_saves_fail(unshare, {.tp = 2,
+                              .largest = 220,
+                              .begin = "mount -t tmpfs -o size=1500k none " + disk_ + " || exit 9",
+                              .each = "rm -f " + filler + "; avail=$(df -k --output=avail " + disk_ +
+                                      " | tail -1); head -c $((1024 * (avail - free))) /dev/zero > " + filler,
+                              .end = "rm -f " + filler,
+                              .reason = "no space left on the disk"});
 }
 
 // Root may write anywhere, so it drops that capability first.
