@@ -22,10 +22,10 @@ if(SHARDWISE_COVERAGE)
   # other threads would falsify.
   target_compile_options(shardwise_flags INTERFACE --coverage -fprofile-abs-path -fprofile-update=atomic
     "-fprofile-filter-files=^${PROJECT_SOURCE_DIR}/(shardwise|python)/")
-  # Processes that end by _exit or _Exit write their counts too.
+  # Processes that end by _exit, _Exit or execve write their counts too.
   add_library(shardwise_coverage_exit STATIC "${PROJECT_SOURCE_DIR}/tests/coverage/exit.cpp")
   target_link_libraries(shardwise_flags INTERFACE shardwise_coverage_exit)
-  target_link_options(shardwise_flags INTERFACE --coverage -Wl,--wrap=_exit -Wl,--wrap=_Exit)
+  target_link_options(shardwise_flags INTERFACE --coverage -Wl,--wrap=_exit -Wl,--wrap=_Exit -Wl,--wrap=execve)
 endif()
 
 # Tests and their drivers compute nothing that is measured, and -O1 compiles faster than -O0: it emits fewer functions.

@@ -1,10 +1,12 @@
-// Writes the counts of a process that ends by _exit or _Exit, which run no destructor. Linked into every
-// program of a coverage build (cmake/flags.cmake).
+// Writes the counts of a process that ends by _exit or _Exit, which run no destructor, or becomes another
+// program by execve. Linked into every program of a coverage build (cmake/flags.cmake).
 
 extern "C" {
 
 void __gcov_dump();
+void __gcov_reset();
 [[noreturn]] void __real__exit(int status);
+int __real_execve(const char* path, char* const* argv, char* const* environment);
 
 [[noreturn]] void __wrap__exit(int status) {
   __gcov_dump();
@@ -13,5 +15,12 @@ void __gcov_dump();
 
 [[noreturn]] void __wrap__Exit(int status) {
   __wrap__exit(status);
+}
+
+int __wrap_execve(const char* path, char* const* argv, char* const* environment) {
+  __gcov_dump();
+  const int result = __real_execve(path, argv, environment);
+  __gcov_reset();  // it failed: what follows counts too
+  return result;
 }
 }

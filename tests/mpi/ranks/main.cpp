@@ -14,6 +14,7 @@
 #include "shardwise/comm/rendezvous.h"
 #include "shardwise/comm/shm/shm.h"
 #include "shardwise/launch/process_group.h"
+#include "tests/coverage/counts.h"
 #include "tests/mpi/ranks/ranks.h"
 
 namespace shardwise::testing {
@@ -108,6 +109,7 @@ int main(int argc, char** argv) {
   const int failed = RUN_ALL_TESTS();
   const int count = testing::UnitTest::GetInstance()->successful_test_count();
   std::fprintf(stderr, "rank %d: %s\n", rank, failed ? "failed" : count == 0 ? "ran nothing" : "passed");
+  shardwise::testing::write_counts();  // mpirun kills the ranks of a job that ends by MPI_Abort
   shardwise::testing::wait_for_others();
   return failed;
 }
