@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "shardwise/comm/collective_backend.h"
 #include "tests/comm/values.h"
 #include "tests/support/ranks.h"
 
@@ -150,6 +151,43 @@ TEST_P(Collectives, AllToAllTransposesRowBlocks) {
         EXPECT_TRUE(equals(y.narrow(0, peer * rows, rows), theirs)) << rows << " " << dtype;
       }
     }
+  });
+}
+
+// Ranks learn from each other that they must copy: of the ranks' tensors, some are in the symmetric heap.
+TEST_P(Collectives, AllReduceSumsTensorsInAndOutsideTheSymmetricHeap) {
+  on_ranks(ranks(), [&](Group group) {
+    for (const int64_t numel : {2000, 300'000}) {  // in a slot, and in several chunks
+      const at::Tensor expected = reduced({numel}, ranks(), Reduce::sum);
+      for (int mask = 0; mask < 1 << ranks(); ++mask) {
+        const bool is_in_heap = (mask >> group.rank() & 1) != 0;
+        at::Tensor x = value({numel}, group.rank(), at::kFloat);
+        if (is_in_heap) x = group.empty({numel}, at::kFloat).copy_(x);
+        group.all_reduce_(x);
+        EXPECT_TRUE(equals(x, expected)) << numel << " " << mask;
+      }
+    }
+  });
+}
+
+// The calls that the backends of Group's asynchronous collectives start; a synchronous one runs them in the
+// wait.
+TEST_P(Collectives, StartedCallsCompleteInTheWait) {
+  on_ranks(ranks(), [&](Group group) {
+    if (ranks() == 1) return;
+    CollectiveBackend& backend = *group.backend();
+    const int root = ranks() - 1;
+    const at::Tensor x = value({5, 3}, group.rank(), at::kFloat), sum = x.clone(), copy = x.clone();
+    std::vector<at::Tensor> pieces;
+    for (int peer = 0; group.rank() == root && peer < ranks(); ++peer) pieces.push_back(at::zeros({5, 3}));
+    const std::unique_ptr<Work> works[] = {backend.start_all_reduce_(sum),
+                                           backend.start_broadcast_(copy, root),
+                                           backend.start_gather(pieces, x, root)};
+    for (const std::unique_ptr<Work>& work : works) work->wait();
+    EXPECT_TRUE(equals(sum, reduced({5, 3}, ranks(), Reduce::sum)));
+    EXPECT_TRUE(equals(copy, value({5, 3}, root, at::kFloat)));
+    for (size_t peer = 0; peer < pieces.size(); ++peer)
+      EXPECT_TRUE(equals(pieces[peer], value({5, 3}, int(peer), at::kFloat))) << peer;
   });
 }
 

@@ -174,6 +174,16 @@ TEST_F(GroupOnDevice, ChunkedCollectivesCallTheBackend) {
             "broadcast broadcast broadcast ");
 }
 
+TEST_F(GroupOnDevice, AnEmptyChunkIsNotSent) {
+  const Split split = Split::even("rows", 6, 3, /*granule=*/3);  // the last rank has no rows
+  EXPECT_EQ(calls_of([&] {
+              const auto rows = group.all_gather_chunked(group.empty({3, 4}, at::kFloat), split);
+              for (int rank = 0; rank < 3; ++rank) rows->wait_chunk(rank);
+              EXPECT_EQ(rows->output().size(0), 6);
+            }),
+            "broadcast broadcast ");
+}
+
 TEST_F(GroupOnDevice, OperationsOnCpuMemoryFail) {
   const at::Tensor x = group.empty({6, 2}, at::kFloat);
   const Split split = Split::even("rows", 6, 3);
