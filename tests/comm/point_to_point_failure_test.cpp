@@ -28,6 +28,8 @@ TEST(MessageMismatch, FailsOnBothRanksNamingBothSides) {
   const Case cases[] = {
       {at::full({5}, 1.f), at::full({4}, -1.f), "rank 0 sends float32 [5], rank 1 expects float32 [4]"},
       {at::full({4}, 1.f), at::full({5000}, -1.f), "rank 0 sends float32 [4], rank 1 expects float32 [5000]"},
+      {at::full({4}, 1.f, at::kComplexFloat), at::full({4}, -1.f),
+       "rank 0 sends ComplexFloat [4], rank 1 expects float32 [4]"},
       {at::full({5000}, 1.f), at::full({0}, -1.f), "rank 0 sends float32 [5000], rank 1 expects float32 [0]"},
       {at::full({4}, 1, at::kInt), at::full({4}, -1.f), "rank 0 sends int32 [4], rank 1 expects float32 [4]"},
   };
@@ -311,6 +313,22 @@ TEST(MonitoredBarrier, NamesTheMissingRanksOnAllOthers) {
           << errors[size_t(rank)];
     }
     EXPECT_TRUE(says(errors[0], "monitored_barrier #")) << errors[0];
+  }
+}
+
+// Rank 0, whose timeout is far away, names it at once.
+TEST(MonitoredBarrier, NamesARankThatLeaves) {
+  const base::Stopwatch since_start;
+  const auto errors = errors_of(3, [](Backend& backend, int rank) {
+    backend.barrier({})->wait();
+    if (rank == 1) return backend.shutdown();
+    backend.monitoredBarrier(within(20'000), /*name_all=*/true);
+  });
+  expect_within(since_start.seconds(), 5);
+  EXPECT_EQ(errors[1], "no error");
+  for (const int rank : {0, 2}) {
+    EXPECT_TRUE(says(errors[size_t(rank)], "rank 1 (pid ") && says(errors[size_t(rank)], ") left"))
+        << errors[size_t(rank)];
   }
 }
 
