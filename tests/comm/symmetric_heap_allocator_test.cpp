@@ -18,7 +18,8 @@ at::Tensor empty(c10::Allocator& allocator, at::IntArrayRef sizes) {
 
 TEST(SymmetricHeapAllocator, AllocatesMemoryThatCollectivesReadInPlace) {
   on_backends(2, [](Backend& backend, int rank) {
-    const std::shared_ptr<c10::Allocator> allocator = backend.getMemAllocator();
+    c10d::Backend& any = backend;
+    const std::shared_ptr<c10::Allocator> allocator = any.getMemAllocator();
     Tensors x = {empty(*allocator, {100, 50}).copy_(value({100, 50}, rank, at::kFloat))};
     EXPECT_TRUE(backend.transport()->contains(x[0]));
     backend.allreduce(x, {})->wait();

@@ -35,6 +35,7 @@ TEST(SymmetricMemory, EveryRankReadsAndWritesEveryBuffer) {
       for (int peer = 0; peer < ranks; ++peer) {
         EXPECT_TRUE(all_are(buffer_of(handle, peer), peer));
         EXPECT_EQ(handle->get_buffer_ptrs_dev()[peer], handle->get_buffer_ptrs()[size_t(peer)]);
+        EXPECT_EQ(handle->get_signal_pad_ptrs_dev()[peer], handle->get_signal_pad_ptrs()[size_t(peer)]);
       }
       handle->barrier(0, 0);
       const int next = (rank + 1) % ranks;
@@ -47,6 +48,22 @@ TEST(SymmetricMemory, EveryRankReadsAndWritesEveryBuffer) {
       backend.barrier({})->wait();
     });
   }
+}
+
+// What torch's kernels ask a handle and its allocator before they choose an algorithm.
+TEST(SymmetricMemory, DescribesItsMemory) {
+  on_registered(2, [](Backend&, int) {
+    const at::Tensor x = symmetric(1000, 0);
+    const SymmetricHandle handle = rendezvous_over(x);
+    EXPECT_EQ(handle->get_offset(), 0u);
+    EXPECT_EQ(handle->get_device(), c10::Device(c10::kCPU));
+    EXPECT_TRUE(handle->world_within_direct_access());
+    EXPECT_FALSE(handle->has_multicast_support());
+    EXPECT_EQ(handle->get_multicast_ptr(), nullptr);
+    const auto allocator = c10d::symmetric_memory::get_allocator(c10::kCPU);
+    EXPECT_EQ(allocator->get_alloc_size(x.data_ptr()), 4000u);
+    EXPECT_FALSE(allocator->has_multicast_support(/*device_idx=*/0));
+  });
 }
 
 TEST(SymmetricMemory, ZeroBytesStillHaveSignals) {
