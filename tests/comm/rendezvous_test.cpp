@@ -44,6 +44,41 @@ TEST(Rendezvous, OtherRanksNameRankZero) {
   EXPECT_NE(error.find("timed out waiting for rank 0"), std::string::npos) << error;
 }
 
+/// A rank 0 of a job of two, in a thread; the constructor returns when it listens.
+class RankZero {
+ public:
+  explicit RankZero(const std::string& job)
+      : thread_(
+            [job] { EXPECT_EQ(error_of([&] { shm::connect(options(job, 0, 2)).barrier(); }), "no error"); }) {
+    RawSocket visitor(job);
+    while (visitor.connect() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ~RankZero() { thread_.join(); }
+
+ private:
+  std::thread thread_;
+};
+
+TEST(Rendezvous, ASecondRankZeroNamesTheJobAtItsTimeout) {
+  const std::string job = new_job();
+  const RankZero first(job);
+  const std::string error = error_of([&] { shm::connect(options(job, 0, 2, 100)); });
+  EXPECT_TRUE(says(error, "connect #0: another rank 0 of job " + job + " is in a rendezvous; rank 0 waited"))
+      << error;
+  EXPECT_EQ(error_of([&] { shm::connect(options(job, 1, 2)).barrier(); }), "no error");
+}
+
+// As of a job that is started again before the first one has all its ranks.
+TEST(Rendezvous, ASecondRankZeroWaitsForTheFirst) {
+  const std::string job = new_job();
+  const RankZero first(job);
+  std::thread second(
+      [&] { EXPECT_EQ(error_of([&] { shm::connect(options(job, 0, 2)).barrier(); }), "no error"); });
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(error_of([&] { shm::connect(options(job, 1, 2)).barrier(); }), "no error");
+  second.join();
+}
+
 TEST(Rendezvous, DifferentSizesAreAnErrorOnBothRanks) {
   std::string errors[2];
   on_threads(2, [&](int rank, const std::string& job) {

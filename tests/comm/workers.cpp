@@ -21,6 +21,7 @@
 #include "tests/comm/scenarios.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
+#include "tests/coverage/counts.h"
 
 namespace shardwise::testing {
 namespace {
@@ -68,6 +69,15 @@ void throw_one_error_for_the_sanitizer() {
   }
 }
 
+/// Writes the counts of a coverage build, which needs descriptors: the test kills this process.
+void write_counts_without_limit() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  TORCH_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
+  write_counts();
+}
+
 void run_short(const WorkerPlace& place, std::istream& words) {
   int rank = 0, descriptors = 0;
   words >> rank >> descriptors;
@@ -80,6 +90,7 @@ void run_short(const WorkerPlace& place, std::istream& words) {
   } catch (const std::exception& error) {
     std::cout << base::one_line(error) << std::endl;
   }
+  write_counts_without_limit();
   close(STDOUT_FILENO);
   while (true) pause();  // peers must not detect that this process exits
 }
