@@ -368,6 +368,8 @@ TEST_F(Environment, the_world_size_must_be_the_product_of_the_degrees) {
   EXPECT_NE(
       complaint(srun()).find("got 4 from srun for degrees of 3; give --tp 4, or run srun with --ntasks 3"),
       std::string::npos);
+  EXPECT_NE(complaint({}).find("got 1 from no launcher for degrees of 3 ["), std::string::npos)
+      << complaint({});
 }
 
 }  // namespace

@@ -149,6 +149,17 @@ TEST_F(Launch, a_termination_signal_reaches_every_rank_once) {
   program.wait_for_lines("requests 1", 3);
 }
 
+// After one signal the ranks would have a second to exit.
+TEST_F(Launch, a_second_signal_kills_the_ranks_at_once) {
+  Program program(job(2, {"stubborn"}), marked());
+  program.wait_for_lines("ready", 2);
+  const base::Stopwatch since;
+  program.send(SIGINT);
+  program.send(SIGTERM);
+  EXPECT_EQ(exit_code(program.wait_within(0.8)), 130);  // of the first signal
+  expect_no_processes_left(since);
+}
+
 // The terminal itself sends the signal to every process of the job.
 TEST_F(Launch, ctrl_c_reaches_every_rank_once) {
   Program program(job(3, {"count"}), {.environment = {mark_}, .has_terminal = true});
