@@ -128,6 +128,9 @@ TEST_F(Lifetime, AForkExitsNormally) {
 TEST_F(Lifetime, GroupsAreCreatedByOneThreadAtATime) {
   expect_passed("GroupsAreCreatedByOneThreadAtATime", /*exits_cleanly=*/true);
 }
+TEST_F(Lifetime, ARankThatStopsWhileAGroupIsCreatedIsAnError) {
+  expect_passed("ARankThatStopsWhileAGroupIsCreatedIsAnError", /*exits_cleanly=*/false);
+}
 TEST_F(Lifetime, MessageBytesMustFitAnInt) {
   expect_passed("MessageBytesMustFitAnInt", /*exits_cleanly=*/true);
 }

@@ -10,9 +10,11 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
+#include "shardwise/base/hash.h"
 #include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/mesh.h"
 #include "shardwise/comm/mpi/transport.h"
+#include "shardwise/comm/rendezvous.h"
 #include "tests/comm/values.h"
 #include "tests/mpi/ranks/ranks.h"
 #include "tests/support/deadline.h"
@@ -86,9 +88,7 @@ std::string error_of(const Group& group, const Call& call) {
 
 class Failures : public ::testing::TestWithParam<Topology> {
  protected:
-  static Group new_group(int timeout_s = 20) {
-    return mpi::connect(new_options(GetParam(), std::chrono::seconds(timeout_s)));
-  }
+  static Group new_group() { return mpi::connect(new_options(GetParam())); }
 };
 
 // Rank 1 runs one call, the other ranks another.
@@ -148,30 +148,6 @@ TEST_P(Failures, ARankThatDestroysItsGroupIsNamedAtOnce) {
   EXPECT_NE(error.find("rank 1 "), std::string::npos) << error;
   EXPECT_NE(error.find(" left"), std::string::npos) << error;
   expect_within(since_start.seconds(), 2);
-}
-
-// A rank that is alive but does not call the collective.
-TEST_P(Failures, ALateRankIsNamedAtTheTimeout) {
-  const Group group = new_group(/*timeout_s=*/1);
-  group.barrier();
-  if (group.rank() == 1) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    const std::string error = error_of(group, all_reduce(5000));
-    EXPECT_NE(error.find("timed out waiting for rank"), std::string::npos) << error;
-    return;
-  }
-  try {
-    group.all_reduce(some(5000));
-    ADD_FAILURE() << "no error";
-  } catch (const base::CommError& error) {
-    EXPECT_EQ(error.where().op, "all_reduce");
-    EXPECT_EQ(error.where().peer, 1);
-    EXPECT_EQ(error.where().sequence, 2u);
-    EXPECT_EQ(error.where().limit_s, 1);
-    expect_within(error.where().elapsed_s, 2);
-    EXPECT_NE(base::one_line(error).find("timed out waiting for rank"), std::string::npos)
-        << base::one_line(error);
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Topologies, Failures, ::testing::Values(Topology::flat, Topology::hierarchical),
@@ -370,6 +346,38 @@ TEST(Rendezvous, GroupsWithOneNameAndDifferentRanksDoNotMix) {
   }
 }
 
+/// Sends `bytes` zeros to `peer` where the rendezvous of `options` expects a PeerInfo
+/// (comm/mpi/rendezvous.cpp).
+void send_to_rendezvous(const mpi::ConnectOptions& options, size_t bytes, int peer) {
+  mpi::Process& process = mpi::Process::get({options.rank, options.world_size, options.timeout});
+  const auto message = std::make_shared<std::vector<char>>(bytes);
+  const auto transfers = std::make_shared<mpi::Transfers>(process, mpi::kUnsplit);
+  const auto tags = static_cast<size_t>(std::min(process.largest_tag(), 1 << 20) - 1);
+  const int tag = 1 + static_cast<int>(base::hash_of(options.name) % tags);
+  transfers->retain(message);
+  transfers->send(message->data(), int64_t(bytes), {process.world(), peer, tag});
+  process.complete_in_background(transfers, [](const mpi::Transfers&) {});
+}
+
+// Rank 1 is of another version of the program, whose PeerInfo is larger.
+TEST(Rendezvous, ALargerPeerInfoIsAnErrorNamingItsRank) {
+  mpi::connect(new_options(Topology::flat));  // starts MPI
+  const mpi::ConnectOptions options = new_options(Topology::flat, std::chrono::seconds(2));
+  if (options.rank == 1) {
+    for (const int peer : {0, 2}) send_to_rendezvous(options, 2 * sizeof(PeerInfo), peer);
+    return;
+  }
+  try {
+    mpi::connect(options);
+    ADD_FAILURE() << "connected";
+  } catch (const base::CommError& error) {
+    EXPECT_EQ(error.where().op, "connect");
+    EXPECT_EQ(error.where().peer, 1);
+    EXPECT_NE(base::one_line(error).find("MPI: MPI_ERR_TRUNCATE"), std::string::npos)
+        << base::one_line(error);
+  }
+}
+
 TEST(Rendezvous, AMissingRankIsNamed) {
   mpi::ConnectOptions options = new_options(Topology::flat, std::chrono::milliseconds(500));
   mpi::connect(new_options(Topology::flat));  // starts MPI
@@ -382,23 +390,6 @@ TEST(Rendezvous, AMissingRankIsNamed) {
     EXPECT_EQ(error.where().peer, 1);
     EXPECT_NE(base::one_line(error).find("timed out waiting for rank 1 to join group " + options.name),
               std::string::npos);
-  }
-}
-
-// Ranks arrive 1.3 s apart: the wait for rank 1 uses up part of the timeout for rank 2.
-TEST(LateRanks, OneTimeoutLimitsTheWaitForAllPeers) {
-  const Group group = mpi::connect(new_options(Topology::flat, std::chrono::seconds(2)));
-  ASSERT_EQ(group.size(), 3);
-  group.barrier();
-  std::this_thread::sleep_for(std::chrono::milliseconds(1300) * group.rank());
-  try {
-    group.barrier();
-    group.barrier();  // rank 2, for which all announcements had arrived, fails here
-    ADD_FAILURE() << "no error";
-  } catch (const base::CommError& error) {
-    EXPECT_EQ(error.where().peer, 2) << base::one_line(error);
-    EXPECT_NE(base::one_line(error).find("timed out waiting for rank 2"), std::string::npos);
-    EXPECT_GE(error.where().elapsed_s, group.rank() == 0 ? 2 : 0);
   }
 }
 

@@ -116,6 +116,27 @@ TEST(Lifetime, GroupsAreCreatedByOneThreadAtATime) {
   group.barrier();
 }
 
+// Rank 1 stops after the ranks have exchanged their PeerInfo. MPI's call never returns on rank 0.
+TEST(Lifetime, ARankThatStopsWhileAGroupIsCreatedIsAnError) {
+  const Group shared = shared_group();
+  connect(new_options(Topology::flat));  // starts MPI, which may be slow on a busy machine
+  const ConnectOptions options = new_options(Topology::flat, std::chrono::seconds(1));
+  Membership membership =
+      exchange_peer_info(Process::get({options.rank, options.world_size, options.timeout}), options);
+  if (shared.rank() == 0) {
+    const std::string error = error_of([&] { make_communicators(membership, options); });
+    EXPECT_TRUE(error.starts_with("connect #0: a rank of group " + options.name +
+                                  " stopped while the group was created; rank 0 waited ") &&
+                error.ends_with(" s of 1 s"))
+        << error;
+    EXPECT_EQ(error_of([&] {
+                connect(new_options(Topology::flat));
+              }).find("connect #0: an MPI call has not returned since an earlier error"),
+              0u);
+  }
+  shared.barrier();
+}
+
 TEST(Lifetime, MessageBytesMustFitAnInt) {
   const Group group = connect(new_options(Topology::flat));
   for (const int64_t bytes : {int64_t{0}, int64_t{-1}, int64_t{1} << 31}) {
