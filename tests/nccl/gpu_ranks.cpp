@@ -1,5 +1,6 @@
 // The program that nccl_test starts. `gpu_ranks N` checks every collective of Group on N ranks with one GPU
-// each; `gpu_ranks asked-too-early` asks ATen for CUDA before it opens the plugin.
+// each; `gpu_ranks device-error` prints why there is no GPU, and `gpu_ranks asked-too-early` asks ATen for
+// CUDA before that.
 #include <ATen/Context.h>
 #include <ATen/ops/cat.h>
 #include <gtest/gtest.h>
@@ -138,9 +139,8 @@ int run_tests(const LaunchContext& context) {
   return failed;
 }
 
-/// Expects the error, and prints it.
-int ask_too_early() {
-  at::globalContext().hasCUDA();
+/// Expects an error without any GPU, and prints it.
+int print_device_error() {
   try {
     nccl::device_count();
   } catch (const c10::ValueError& error) {
@@ -151,7 +151,9 @@ int ask_too_early() {
 }
 
 int run(const std::vector<std::string>& arguments) {
-  if (arguments.at(1) == "asked-too-early") return ask_too_early();
+  const std::string& mode = arguments.at(1);
+  if (mode == "asked-too-early") at::globalContext().hasCUDA();
+  if (mode == "asked-too-early" || mode == "device-error") return print_device_error();
   const LaunchContext context = launch_context_from_env();
   return context.launcher == LaunchContext::Launcher::self ? launch_ranks(std::stoi(arguments[1]), arguments)
                                                            : run_tests(context);
