@@ -26,12 +26,19 @@ def _or_default(group: Any) -> Any:
     return distributed_c10d._get_default_group() if group is None else group
 
 
+def _is_shardwise(backend: Backend) -> bool:
+    try:
+        return backend.name() == "shardwise"
+    except RuntimeError:  # torch lets a backend have no name
+        return False
+
+
 def _backend_of(group: Any) -> Backend | None:
     """Returns the backend of `group` if it is shardwise's."""
     if not isinstance(group, dist.ProcessGroup) or _CPU not in group._device_types:
         return None
     backend = group._get_backend(_CPU)
-    return backend if backend.name() == "shardwise" else None
+    return backend if _is_shardwise(backend) else None
 
 
 def _monitored_barrier(original: Callable[..., None], group: dist.ProcessGroup | None = None,
@@ -79,7 +86,7 @@ def _replace(owners: list[Any], name: str, call: Callable[..., Any]) -> None:
         setattr(owner, name, replacement)
 
 
-@functools.cache  # torch's entry point and the program may both import shardwise.torch
+@functools.cache  # the import of shardwise.torch calls it, then torch, whose entry point calls it again
 def register() -> None:
     """Lets torch's calls accept groups of shardwise."""
     from shardwise import _C
@@ -91,7 +98,7 @@ def register() -> None:
     _replace([DistributedDataParallel], "_get_ddp_logging_data", _ddp_logging_data)
 
     def options(backend: Backend) -> Backend.Options:  # torch's backends have their own
-        if backend.name() != "shardwise":
+        if not _is_shardwise(backend):
             raise AttributeError("options")
         return _C.backend_options(backend)
 

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import distributed_c10d
 
+from shardwise import _torch_calls
 from torch_ranks import RanksTest
 
 CPU = torch.device("cpu")
@@ -65,6 +66,27 @@ class CallsTest(RanksTest):
                     call()
             with self.assertRaisesRegex(AttributeError, "options"):  # of a backend that has none
                 torch._C._distributed_c10d.Backend.options.fget(backend_of(fake))
+
+    def test_groups_whose_backend_has_no_name_have_torch_s_functions(self):
+        class Nameless:
+            def name(self):
+                raise RuntimeError("getBackendName is not implemented.")  # as c10d's base class does
+
+        class Group(dist.ProcessGroup):
+            _device_types = [CPU]
+
+            def _get_backend(self, device):
+                return Nameless()
+
+        @self.on_ranks(1)
+        def body(rank, size):
+            group = Group(0, 1)
+            self.assertIsNone(_torch_calls._backend_of(group))
+            with self.assertRaises(Exception) as refused:  # torch does not know the group
+                dist.monitored_barrier(group)
+            self.assertNotIn("getBackendName", str(refused.exception))
+            with self.assertRaisesRegex(AttributeError, "options"):
+                torch._C._distributed_c10d.Backend.options.fget(Nameless())
 
     def test_sequence_numbers(self):
         @self.on_ranks(2)
