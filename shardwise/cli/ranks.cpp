@@ -91,8 +91,7 @@ launch::LaunchContext launch_context_for(int64_t tp) {
 
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body) {
   if (job.context.launcher == launch::LaunchContext::Launcher::self && job.tp > 1) {
-    check_signals();  // signals recorded so far; from here on the launcher handles signals
-    return launch::launch_ranks(static_cast<int>(job.tp), job.argv);
+    return launch::launch_ranks(static_cast<int>(job.tp), job.argv, check_signals);
   }
   const comm::Group group = join_or_name_rank(job);
   try {

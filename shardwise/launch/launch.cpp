@@ -1,23 +1,24 @@
 // One loop waits for signals to this process, exits of ranks and lines of ranks. To end the job it sends
 // signals of increasing severity, each with a deadline; the cause (a failed rank, Ctrl-C) determines the
-// first one.
+// first one. A rank's exit is seen by its pidfd: SIGCHLD may go to another thread.
 #include "shardwise/launch/launch.h"
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <optional>
 
 #include "shardwise/base/fd.h"
 #include "shardwise/base/random.h"
+#include "shardwise/launch/launch_signals.h"
 #include "shardwise/launch/rank_process.h"
 
 namespace shardwise::launch {
@@ -31,68 +32,29 @@ constexpr auto kTimeToReport = 1000ms;
 // After Ctrl-C or SIGTERM, to write a last line or close a file.
 constexpr auto kTimeToInterrupt = 1000ms;
 constexpr auto kTimeToTerminate = 300ms;  // between SIGTERM and SIGKILL
+constexpr auto kPollInterval = 50ms;      // of a rank without a pidfd
 
 // Two jobs of one user must never use the same name, not even after process ids have wrapped around.
 std::string new_job_name() {
   return fmt::format("launch/{}/{:016x}", getpid(), base::random_bits());
 }
 
-bool is_ignored(int signal) {
-  struct sigaction action;
-  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-/// Receives SIGCHLD and the termination signals (SIGINT, SIGTERM, SIGHUP) through a descriptor instead of
-/// handlers while the object lives. A termination signal that this process was started to ignore (nohup)
-/// stays ignored.
-class LaunchSignals {
- public:
-  LaunchSignals();
-  ~LaunchSignals();
-  LaunchSignals(const LaunchSignals&) = delete;
-
-  int descriptor() const { return fd_.get(); }
-  /// Returns the previous signal mask, which started processes get back.
-  const sigset_t& mask_before() const { return mask_before_; }
-  /// Returns the next pending signal, or nullopt.
-  std::optional<signalfd_siginfo> next();
-
- private:
-  sigset_t mask_before_;
-  base::Fd fd_;
-};
-
-LaunchSignals::LaunchSignals() {
-  // A process that ignores SIGCHLD (inherited through exec) gets no signal when a child exits.
-  signal(SIGCHLD, SIG_DFL);
-  sigset_t mask;
-  sigemptyset(&mask);
-  sigaddset(&mask, SIGCHLD);
-  for (int termination : {SIGINT, SIGTERM, SIGHUP}) {
-    if (!is_ignored(termination)) sigaddset(&mask, termination);
-  }
-  fd_ = base::Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
-  TORCH_CHECK(fd_, "launch: cannot create a descriptor for signals [SW0138]");
-  pthread_sigmask(SIG_BLOCK, &mask, &mask_before_);
-}
-
-LaunchSignals::~LaunchSignals() {
-  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
-}
-
-std::optional<signalfd_siginfo> LaunchSignals::next() {
-  signalfd_siginfo info;
-  if (read(fd_.get(), &info, sizeof info) != sizeof info) return std::nullopt;
-  return info;
-}
-
 bool has_code(int status, int code) {
   return WIFEXITED(status) && WEXITSTATUS(status) == code;
+}
+
+/// Returns waitpid's status of a process that has exited, else nullopt.
+std::optional<int> exit_status(pid_t pid) {
+  int status;
+  const pid_t found = waitpid(pid, &status, WNOHANG);
+  if (found < 0 && errno == ECHILD) return kLostStatus;
+  return found == pid ? std::optional(status) : std::nullopt;
 }
 
 struct Rank {
   int number;
   pid_t pid;
+  base::Fd pidfd;
   RankLines lines;
   std::optional<int> status = std::nullopt;  // waitpid's, once the rank has exited
 };
@@ -108,7 +70,7 @@ class Launcher {
   void wait();
   void read_signals();
   void reap();
-  void on_interrupt(const signalfd_siginfo& signal);
+  void on_interrupt(const TerminationSignal& signal);
   void on_failure(const Rank& rank);
   void escalate();
   void send(int signal);
@@ -136,7 +98,8 @@ void Launcher::start(int ranks, const std::vector<std::string>& argv) {
   const LaunchSettings job{argv, new_job_name(), base::Secret::random(), ranks, signals_.mask_before()};
   for (int rank = 0; rank < ranks; ++rank) {
     RankProcess process = start_rank(job, rank);
-    ranks_.push_back({rank, process.pid, RankLines(rank, std::move(process.standard_error))});
+    ranks_.push_back(
+        {rank, process.pid, std::move(process.pidfd), RankLines(rank, std::move(process.standard_error))});
   }
 }
 
@@ -165,29 +128,34 @@ void Launcher::print_cause() const {
 
 void Launcher::wait() {
   std::vector<pollfd> events{{signals_.descriptor(), POLLIN, 0}};
-  for (const Rank& rank : ranks_) events.push_back({rank.lines.descriptor(), POLLIN, 0});
+  auto until = deadline_;
+  for (const Rank& rank : ranks_) {
+    events.push_back({rank.lines.descriptor(), POLLIN, 0});
+    if (rank.status) continue;
+    events.push_back({rank.pidfd.get(), POLLIN, 0});
+    if (!rank.pidfd) until = std::min(until, Clock::now() + kPollInterval);
+  }
   int timeout_ms = -1;
-  if (deadline_ != Clock::time_point::max()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+  if (until != Clock::time_point::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     timeout_ms = std::max<int>(0, left.count());
   }
   poll(events.data(), events.size(), timeout_ms);
 }
 
 void Launcher::read_signals() {
-  while (const auto signal = signals_.next()) {
-    if (signal->ssi_signo != SIGCHLD) on_interrupt(*signal);
-  }
+  while (const auto signal = signals_.next()) on_interrupt(*signal);
 }
 
 void Launcher::reap() {
   std::vector<const Rank*> failed;
   for (Rank& rank : ranks_) {
-    int status;
-    if (rank.status || waitpid(rank.pid, &status, WNOHANG) != rank.pid) continue;
+    if (rank.status) continue;
+    const std::optional<int> status = exit_status(rank.pid);
+    if (!status) continue;
     rank.status = status;
     rank.lines.forward_rest();
-    if (status != 0 && !has_code(status, kCheckFailedExitCode)) failed.push_back(&rank);
+    if (*status != 0 && !has_code(*status, kCheckFailedExitCode)) failed.push_back(&rank);
   }
   if (failed_ || failed.empty()) return;
   // On a busy machine a survivor's error may be reaped together with its cause: prefer a rank that was
@@ -197,17 +165,17 @@ void Launcher::reap() {
   on_failure(killed == failed.end() ? *failed.front() : **killed);
 }
 
-void Launcher::on_interrupt(const signalfd_siginfo& signal) {
+void Launcher::on_interrupt(const TerminationSignal& signal) {
   if (next_signal_) {  // a second signal, or one while a failed job ends: kill at once
     deadline_ = Clock::now();
     next_signal_ = SIGKILL;
   } else {
     // Ctrl-C in a terminal has already reached the ranks, which are in this process's group; kill(1) has not.
-    if (signal.ssi_code != SI_KERNEL) send(signal.ssi_signo);
+    if (!signal.is_from_terminal) send(signal.number);
     deadline_ = Clock::now() + kTimeToInterrupt;
     next_signal_ = SIGKILL;
   }
-  if (!interrupted_by_) interrupted_by_ = signal.ssi_signo;
+  if (!interrupted_by_) interrupted_by_ = signal.number;
 }
 
 void Launcher::on_failure(const Rank& rank) {
@@ -249,9 +217,10 @@ int Launcher::exit_code() const {
 
 }  // namespace
 
-int launch_ranks(int ranks, const std::vector<std::string>& argv) {
+int launch_ranks(int ranks, const std::vector<std::string>& argv, const std::function<void()>& before_start) {
   TORCH_CHECK_VALUE(ranks >= 1, "launch: a job must have at least one rank; got ", ranks, " [SW0123]");
   Launcher launcher;
+  if (before_start) before_start();
   launcher.start(ranks, argv);
   return launcher.wait_for_all();
 }

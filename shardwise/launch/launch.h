@@ -3,6 +3,7 @@
 // A rank reads its rank and job from the environment (environment.h) and connects to the others through their
 // transport (process_group.h); the launcher and the ranks exchange only signals and standard error.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,15 @@ inline constexpr int kCheckFailedExitCode = 3;
 /// stopped rank is continued for that), then get SIGTERM, then SIGKILL, all in under 2 s. A last line on
 /// standard error names the rank and how it ended, unless all ranks returned 2: they have printed the error
 /// already. Ranks are killed when the calling thread ends, however it ends: call this from the main thread.
+/// The process may have other threads.
 ///
-/// Errors: c10::ValueError if `ranks` is below 1; c10::Error if the system cannot start more processes.
-int launch_ranks(int ranks, const std::vector<std::string>& argv);
+/// From the start to the return, this function handles the termination signals of this process; then their
+/// former handlers are back. It calls `before_start` in between, before it starts a rank: a program that
+/// remembers signals for later checks there that none has arrived.
+///
+/// Errors: c10::ValueError if `ranks` is below 1; c10::Error if the system cannot start more processes; those
+/// of `before_start`.
+int launch_ranks(int ranks, const std::vector<std::string>& argv,
+                 const std::function<void()>& before_start = {});
 
 }  // namespace shardwise::launch

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,7 +77,7 @@ RankProcess start_rank(const LaunchSettings& job, int rank) {
   }
   TORCH_CHECK(pid > 0, "launch: cannot create a process for rank ", rank, "; ", std::strerror(errno),
               " [SW0126]");
-  return {rank, pid, std::move(read_end)};
+  return {pid, base::Fd(int(syscall(SYS_pidfd_open, pid, 0))), std::move(read_end)};
 }
 
 void print_line(const std::string& text) {
@@ -127,3 +128,4 @@ std::string describe_exit(int status) {
 }
 
 }  // namespace shardwise::launch
+  if (status == kLostStatus) return "exited, and another part of this program took its exit code";

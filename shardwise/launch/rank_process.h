@@ -22,8 +22,8 @@ struct LaunchSettings {
 };
 
 struct RankProcess {
-  int rank;
   pid_t pid;
+  base::Fd pidfd;           // readable once the process has exited; empty if the system gives none
   base::Fd standard_error;  // non-blocking; empty for rank 0, which writes to the launcher's standard error
 };
 
@@ -59,7 +59,10 @@ class RankLines {
   int lines_left_ = -1;  // -1: unlimited
 };
 
-/// Describes waitpid's status: "was killed by signal 9 (Killed)", "exited with code 3".
+/// Stands for waitpid's status if another part of this process has waited for the rank.
+inline constexpr int kLostStatus = -1;
+
+/// Describes waitpid's status or kLostStatus: "was killed by signal 9 (Killed)", "exited with code 3".
 std::string describe_exit(int status);
 
 }  // namespace shardwise::launch

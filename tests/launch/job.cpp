@@ -1,9 +1,14 @@
 // The program that launch_test starts: `launch_job RANKS MODE [ARGUMENT]...` launches itself, and each rank
-// runs MODE.
+// runs MODE. SHARDWISE_TEST_LAUNCHER changes the launcher (Surroundings).
 #include <c10/util/Exception.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <array>
+#include <atomic>
 
 #include <cstdio>
 #include <cstdlib>
@@ -11,8 +16,10 @@
 #include <iostream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "shardwise/base/environment.h"
 #include "shardwise/base/error.h"
 #include "shardwise/launch/affinity.h"
 #include "shardwise/launch/environment.h"
@@ -127,14 +134,66 @@ int act(const launch::LaunchContext& context, const std::string& mode, const Arg
   TORCH_CHECK_VALUE(false, "launch_job: unknown mode ", mode);
 }
 
+/// Limits this process to as many more descriptors as its launch needs: a pipe for signals, and of rank 0 a
+/// pidfd, of rank 1 a pipe.
+void limit_descriptors() {
+  std::array<int, 5> needed;  // the lowest free ones, which need not be consecutive
+  for (int& descriptor : needed) descriptor = dup(STDIN_FILENO);
+  for (const int descriptor : needed) close(descriptor);
+  const rlimit limit{rlim_t(needed.back()) + 1, rlim_t(needed.back()) + 1};
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/// What surrounds the launcher while it runs.
+class Surroundings {
+ public:
+  explicit Surroundings(const std::string& kind) {
+    if (kind == "busy thread")
+      thread_ = std::thread([this] {
+        while (!is_over_) continue;
+      });
+    if (kind == "reaper") thread_ = std::thread([this] { reap_children(); });
+    if (kind == "large environment") setenv("SHARDWISE_TEST_LARGE", std::string(200'000, 'x').c_str(), 1);
+    if (kind == "few descriptors") limit_descriptors();
+  }
+  ~Surroundings() {
+    is_over_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void reap_children() {
+    while (!is_over_) {
+      if (waitpid(-1, nullptr, 0) < 0) usleep(100);
+    }
+  }
+
+  std::atomic<bool> is_over_ = false;
+  std::thread thread_;
+};
+
+int launch_in_surroundings(const Arguments& arguments) {
+  const std::string kind = base::env_text("SHARDWISE_TEST_LAUNCHER").value_or("");
+  const Surroundings surroundings(kind);
+  const auto before_start = [&] {
+    if (kind == "signal") raise(SIGTERM);
+  };
+  const auto handler = [](int) {};
+  if (kind == "handler") signal(SIGCHLD, handler);
+  int code = 0;
+  for (int run = 0; run < base::env_count("SHARDWISE_TEST_RUNS", /*least=*/1, /*fallback=*/1); ++run)
+    code = launch::launch_ranks(std::stoi(arguments.at(1)), arguments, before_start);
+  const bool is_restored = kind != "handler" || signal(SIGCHLD, SIG_DFL) == +handler;
+  return is_restored ? code : 99;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const Arguments arguments(argv, argv + argc);
   try {
     const launch::LaunchContext context = launch::launch_context_from_env();
-    if (context.launcher == launch::LaunchContext::Launcher::self)
-      return launch::launch_ranks(std::stoi(arguments.at(1)), arguments);
+    if (context.launcher == launch::LaunchContext::Launcher::self) return launch_in_surroundings(arguments);
     return act(context, arguments.at(2), {arguments.begin() + 3, arguments.end()});
   } catch (const std::exception& error) {
     fprintf(stderr, "%s\n", base::one_line(error).c_str());

@@ -26,6 +26,12 @@ class Launch : public ::testing::Test {
 
   Program::Options marked() const { return {.environment = {mark_}}; }
 
+  /// Of a launcher in surroundings of that kind (job.cpp), which launches so many jobs one by one.
+  Program::Options next_to(const std::string& kind, int runs = 1) const {
+    return {.environment = {mark_, "SHARDWISE_TEST_LAUNCHER=" + kind,
+                            "SHARDWISE_TEST_RUNS=" + std::to_string(runs)}};
+  }
+
   static std::vector<std::string> job(int ranks, std::vector<std::string> mode) {
     std::vector<std::string> argv{LAUNCH_JOB, std::to_string(ranks)};
     argv.insert(argv.end(), mode.begin(), mode.end());
@@ -177,6 +183,40 @@ TEST_F(Launch, an_ignored_hangup_stays_ignored) {
   program.send(SIGHUP);
   program.send(SIGINT);
   EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 130);
+}
+
+// A signal of the process interrupts the busy thread, not the launching one.
+TEST_F(Launch, another_thread_hides_no_exit) {
+  Program program(job(2, {"exit", "0", "0"}), next_to("busy thread", /*runs=*/100));
+  EXPECT_EQ(exit_code(program.wait(/*limit_s=*/60)), 0) << program.errors();
+}
+
+TEST_F(Launch, another_thread_hides_no_termination_signal) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    Program program(job(2, {"wait"}), next_to("busy thread"));
+    program.wait_for_lines("ready", 2);
+    const base::Stopwatch since;
+    program.send(signal);
+    EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 128 + signal);
+    expect_no_processes_left(since);
+  }
+}
+
+// Its waitpid returns the exit codes of the ranks.
+TEST_F(Launch, another_thread_that_reaps_children_keeps_no_job_running) {
+  Program program(job(2, {"exit", "0", "0"}), next_to("reaper", /*runs=*/10));
+  program.wait();
+  EXPECT_EQ(program.errors().find("exited with code"), std::string::npos) << program.errors();
+}
+
+TEST_F(Launch, the_handler_of_exits_is_back_after_a_job) {
+  Program program(job(2, {"exit", "0", "0"}), next_to("handler"));
+  EXPECT_EQ(exit_code(program.wait()), 0);
+}
+
+TEST_F(Launch, a_signal_before_the_first_rank_ends_the_job) {
+  Program program(job(2, {"wait"}), next_to("signal"));
+  EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 143);
 }
 
 TEST_F(Launch, rank_zero_has_the_standard_streams) {
