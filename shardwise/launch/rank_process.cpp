@@ -39,21 +39,36 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
-// Runs in the child, where only async-signal-safe calls are allowed: another thread may hold malloc's lock.
-[[noreturn]] void exec_rank(const LaunchSettings& job, pid_t launcher, int standard_error, char* const* argv,
-                            char* const* environment) {
+// The functions below run in the child, where only async-signal-safe calls are allowed: another thread may
+// hold malloc's lock. fmt::format_to_n allocates nothing.
+
+/// Prints that `call` fails, and exits as a shell does that cannot run a program.
+[[noreturn]] void exit_without_program(int rank, const char* call) {
+  char line[256];
+  const auto end = fmt::format_to_n(line, sizeof line - 1, "shardwise: rank {} cannot start; {}: {} [SW0655]",
+                                    rank, call, strerrordesc_np(errno));
+  *end.out = '\n';
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, size_t(end.out + 1 - line));
+  _exit(127);
+}
+
+void replace_standard_streams(int rank, int standard_error) {
+  dup2(standard_error, STDERR_FILENO);
+  const int null = open("/dev/null", O_RDWR);
+  if (null < 0) exit_without_program(rank, "open /dev/null");
+  dup2(null, STDIN_FILENO);
+  dup2(null, STDOUT_FILENO);
+  close(null);
+}
+
+[[noreturn]] void exec_rank(const LaunchSettings& job, int rank, pid_t launcher, int standard_error,
+                            char* const* argv, char* const* environment) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher exited before prctl took effect
   sigprocmask(SIG_SETMASK, &job.signal_mask, nullptr);
-  if (standard_error >= 0) {
-    const int null = open("/dev/null", O_RDWR);
-    dup2(null, STDIN_FILENO);
-    dup2(null, STDOUT_FILENO);
-    dup2(standard_error, STDERR_FILENO);
-    close(null);
-  }
+  if (standard_error >= 0) replace_standard_streams(rank, standard_error);
   execve("/proc/self/exe", argv, environment);
-  _exit(127);
+  exit_without_program(rank, "execve");
 }
 
 }  // namespace
@@ -73,7 +88,7 @@ RankProcess start_rank(const LaunchSettings& job, int rank) {
   const pid_t launcher = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    exec_rank(job, launcher, write_end.get(), argv_pointers.data(), environment_pointers.data());
+    exec_rank(job, rank, launcher, write_end.get(), argv_pointers.data(), environment_pointers.data());
   }
   TORCH_CHECK(pid > 0, "launch: cannot create a process for rank ", rank, "; ", std::strerror(errno),
               " [SW0126]");
@@ -121,6 +136,7 @@ void RankLines::print(std::string_view line) {
 }
 
 std::string describe_exit(int status) {
+  if (status == kLostStatus) return "exited, and another part of this program took its exit code";
   if (WIFSIGNALED(status)) {
     return fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   }
@@ -128,4 +144,3 @@ std::string describe_exit(int status) {
 }
 
 }  // namespace shardwise::launch
-  if (status == kLostStatus) return "exited, and another part of this program took its exit code";

@@ -27,7 +27,8 @@ struct RankProcess {
   base::Fd standard_error;  // non-blocking; empty for rank 0, which writes to the launcher's standard error
 };
 
-/// Runs this program again as `rank`. The process is killed when the calling thread ends.
+/// Runs this program again as `rank`. The process is killed when the calling thread ends. If it cannot run
+/// the program, it prints why and exits with code 127.
 /// Errors: c10::Error if the system cannot create a pipe or a process.
 RankProcess start_rank(const LaunchSettings& job, int rank);
 

@@ -219,6 +219,27 @@ TEST_F(Launch, a_signal_before_the_first_rank_ends_the_job) {
   EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 143);
 }
 
+TEST_F(Launch, ranks_that_cannot_run_the_program_say_why) {
+  Program program(job(2, {"exit", "0", "0"}), next_to("large environment"));
+  EXPECT_EQ(exit_code(program.wait()), 1);
+  const std::string reason = " cannot start; execve: Argument list too long\n";
+  const std::string errors = program.errors();
+  EXPECT_TRUE(errors.find("shardwise: rank 0" + reason) != std::string::npos ||
+              errors.find("[rank 1] shardwise: rank 1" + reason) != std::string::npos)
+      << errors;
+}
+
+// Rank 1 would print to the standard output of the job.
+TEST_F(Launch, a_rank_without_dev_null_does_not_run) {
+  Program program(job(2, {"talk"}), next_to("few descriptors"));
+  EXPECT_EQ(exit_code(program.wait()), 1);
+  EXPECT_NE(
+      program.errors().find("[rank 1] shardwise: rank 1 cannot start; open /dev/null: Too many open files\n"),
+      std::string::npos)
+      << program.errors();
+  EXPECT_EQ(program.output().find("output of 1"), std::string::npos);
+}
+
 TEST_F(Launch, rank_zero_has_the_standard_streams) {
   Program program(job(3, {"talk"}));
   EXPECT_EQ(exit_code(program.wait()), 0);
