@@ -6,6 +6,8 @@
 #include <numeric>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
+#include "shardwise/comm/argument_checks.h"
+
 namespace shardwise::comm {
 
 using Tensors = CollectiveBackend::Tensors;
@@ -14,10 +16,7 @@ void check_dense(const at::Tensor& x, const char* name) {
   TORCH_CHECK_VALUE(x.is_cpu() && x.layout() == at::kStrided, name,
                     ": accepts dense tensors on the CPU; got a ", x.layout(), " tensor on ", x.device(),
                     " [SW0469]");
-  TORCH_CHECK_VALUE(!x.is_conj() && !x.is_neg(), name,
-                    ": accepts tensors whose memory holds their values; got a ",
-                    x.is_conj() ? "conjugated view; call resolve_conj()" : "negated view; call resolve_neg()",
-                    " first [SW0607]");
+  check_holds_values(x, name);
 }
 
 void check_dense(const Tensors& tensors, const char* name) {
@@ -89,11 +88,6 @@ void check_pairs(const Tensors& outputs, const Tensors& inputs, const char* name
 void check_lists(size_t lists, bool is_root, const char* name) {
   TORCH_CHECK_VALUE(lists == (is_root ? 1u : 0u), name,
                     ": accepts one list of tensors at the root and none elsewhere; got ", lists, " [SW0477]");
-}
-
-void check_rank(int64_t peer, int size, const char* name) {
-  TORCH_CHECK_VALUE(peer >= 0 && peer < size, name, ": rank must be in [0, ", size, "); got ", peer,
-                    " [SW0478]");
 }
 
 void check_root(int64_t root, int64_t root_tensor, int size, const char* name) {

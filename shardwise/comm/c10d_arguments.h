@@ -29,7 +29,6 @@ void check_pairs(const CollectiveBackend::Tensors& outputs, const CollectiveBack
                  const char* name);
 /// Checks that only the root has a list of pieces.
 void check_lists(size_t lists, bool is_root, const char* name);
-void check_rank(int64_t peer, int size, const char* name);
 void check_root(int64_t root, int64_t root_tensor, int size, const char* name);
 
 /// Converts lists by rank, of `count` tensors each, to lists by tensor.

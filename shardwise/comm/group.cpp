@@ -101,8 +101,9 @@ std::shared_ptr<PeerShards> Group::share_shard(const at::Tensor& shard, const ba
   check_shard("share_shard", shard, split, /*dim=*/0, rank(), size());
   if (size() == 1) return std::make_shared<SingleShard>(shard);
   SymmetricHeap* const heap = state_->heap;
-  TORCH_CHECK_VALUE(heap != nullptr,
-                    "share_shard: needs a group with a symmetric heap; call all_gather instead [SW0489]");
+  TORCH_CHECK_VALUE(heap != nullptr, "share_shard: needs a group with a symmetric heap; got one of ", size(),
+                    " ranks without it; call all_gather instead [SW0489]");
+  check_dense_on("share_shard", shard, device());
   return state_->call(Op::all_gather, int64_t(shard.nbytes()) * (size() - 1), [&] {
     at::Tensor readable = shard;
     if (!shard.is_contiguous() || !heap->contains(shard)) {

@@ -227,3 +227,4 @@ std::shared_ptr<ChunkedAllGather> Group::all_gather_chunked(const at::Tensor& sh
 }
 
 }  // namespace shardwise::comm
+  check_dense_on("all_gather_chunked", shard, device());

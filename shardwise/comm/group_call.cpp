@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
+#include "shardwise/comm/argument_checks.h"
+
 namespace shardwise::comm {
 namespace {
 
@@ -59,14 +61,17 @@ void check_dense_on(const char* op, const at::Tensor& x, at::Device device) {
   TORCH_CHECK_VALUE(x.layout() == at::kStrided && x.device().type() == device.type(), op,
                     ": accepts dense tensors on ", device.type(), "; got a ", x.layout(), " tensor on ",
                     x.device(), " [SW0498]");
+  check_holds_values(x, op);
 }
 
 void check_async_input(const char* op, const at::Tensor& x, at::Device device,
                        const SymmetricHeap* symmetric) {
-  const bool is_reachable = x.device().type() == device.type() && (!symmetric || symmetric->contains(x));
+  check_dense_on(op, x, device);
+  const bool is_reachable = symmetric == nullptr || symmetric->contains(x);
   TORCH_CHECK_VALUE(is_reachable && x.is_contiguous(), op,
-                    ": the input must be contiguous and allocated by Group::empty; got ", x.sizes(), " of ",
-                    x.toString(), " [SW0499]");
+                    ": the input must be contiguous and allocated by Group::empty; got ", x.sizes(),
+                    " with strides ", x.strides(), is_reachable ? "" : " outside the symmetric heap",
+                    " [SW0499]");
 }
 
 void check_divisible(const char* op, const at::Tensor& x, int size) {

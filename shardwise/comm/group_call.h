@@ -98,7 +98,7 @@ int64_t check_shard(const char* op, const at::Tensor& shard, const base::Split& 
                     int size);
 int64_t check_full(const char* op, const at::Tensor& x, const base::Split& split, int64_t dim, int size);
 void check_output(const char* op, const at::Tensor& out, const at::Tensor& x);
-/// Checks that `x` is dense and on the backend's device.
+/// Checks that `x` is dense, on the backend's device, and no conjugated or negated view.
 void check_dense_on(const char* op, const at::Tensor& x, at::Device device);
 /// Checks the input of an asynchronous collective. `symmetric` may be null.
 void check_async_input(const char* op, const at::Tensor& x, at::Device device,

@@ -51,14 +51,14 @@ at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return x;
   at::Tensor result = abort_if_failing(*state_->backend, [&] { return copy_to_reduce(x); });
   all_reduce_(result, reduce);
+  check_dense_on("all_reduce", x, device());
   return result;
 }
 
 at::Tensor Group::copy_to_reduce(const at::Tensor& x) const {
   const Timed timed(*state_->counters, *state_->backend, Op::all_reduce);
   const c10::NoGradGuard no_grad;
-  at::Tensor copy =
-      x.device() == device() ? empty(x.sizes(), x.scalar_type()) : at::empty(x.sizes(), x.options());
+  at::Tensor copy = empty(x.sizes(), x.scalar_type());
   copy.copy_(x);
   if (state_->heap != nullptr) (*state_->counters)[Op::all_reduce].copied_bytes += bytes_of(x);
   return copy;
@@ -99,6 +99,7 @@ void Group::reduce_scatter_into(at::Tensor& out, const at::Tensor& x, const base
       state_->heap->reduce_scatter_out(out, x, split, dim, reuse);
     } else if (dim == 0 && split.is_uniform()) {
       state_->backend->reduce_scatter_even(out, x, Reduce::sum);
+  check_dense_on("reduce_scatter", out, device());
     } else {
       state_->backend->reduce_scatter(out, pieces_of(x, split, dim), Reduce::sum);
     }
@@ -123,8 +124,9 @@ void Group::run_on_peer_buffers(Op op, const at::Tensor& x, const base::Split* s
     const void* const only = partial.const_data_ptr();
     return kernel({&only, 1});
   }
-  TORCH_CHECK_VALUE(state_->heap != nullptr, name(op),
-                    ": needs a group with a symmetric heap; call the unfused collective instead [SW0502]");
+  TORCH_CHECK_VALUE(state_->heap != nullptr, name(op), ": needs a group with a symmetric heap; got one of ",
+                    size(), " ranks without it; call the unfused collective instead [SW0502]");
+  check_dense_on(name(op).data(), x, device());
   const int64_t sent = split ? reduce_scatter_bytes(x, *split, rank()) : all_reduce_bytes(x, rank(), size());
   std::exception_ptr failure;  // of the kernel, for which no peer waits: it does not abort the group
   const auto run_kernel = [&](std::span<const void* const> buffers) {
