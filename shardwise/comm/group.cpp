@@ -3,16 +3,22 @@
 
 #include <ATen/ops/empty.h>
 
+#include "shardwise/comm/argument_checks.h"
 #include "shardwise/comm/group_call.h"
 
 namespace shardwise::comm {
 namespace {
 
+constexpr const char* kGet = "PeerShards::get";
+
 /// The PeerShards of a group of one.
 class SingleShard final : public PeerShards {
  public:
   explicit SingleShard(at::Tensor shard) : shard_(std::move(shard)) {}
-  at::Tensor get(int) override { return shard_; }
+  at::Tensor get(int rank) override {
+    check_rank(rank, /*size=*/1, kGet);
+    return shard_;
+  }
 
  private:
   at::Tensor shard_;
@@ -25,6 +31,7 @@ class CountedPeerShards final : public PeerShards {
                     std::shared_ptr<CollectiveBackend> backend)
       : shards_(std::move(shards)), counters_(std::move(counters)), backend_(std::move(backend)) {}
   at::Tensor get(int rank) override {
+    check_rank(rank, backend_->size(), kGet);
     const Timed timed(*counters_, *backend_, Op::share_shard);
     return abort_if_failing(*backend_, [&] { return shards_->get(rank); });
   }

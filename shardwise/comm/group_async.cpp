@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "shardwise/comm/argument_checks.h"
 #include "shardwise/comm/descriptor.h"
 #include "shardwise/comm/group_call.h"
 #include "shardwise/comm/reduce.h"
@@ -61,34 +62,73 @@ struct PartialSum {
 };
 
 /// Reads the peers' partial sums in the symmetric heap. This rank's rows come last, so that the peers' parts
+/// What the kinds of ChunkedReduceScatter have in common: they check each call before they run it.
+class CheckedReduceScatter : public ChunkedReduceScatter {
+ public:
+  void chunk_ready(int i) final {
+    TORCH_CHECK_VALUE(i == ready_ && i < sum_.ranks(), kOp,
+                      ": chunks must be reported once each, in ascending order; got chunk ", i, " after ",
+                      ready_, " of ", sum_.ranks(), " [SW0657]");
+    start_chunk(i);
+    ++ready_;
+  }
+
+  void wait(at::Tensor& out) final {
+    TORCH_CHECK_VALUE(sum_.x.defined() && ready_ == sum_.ranks(), kOp,
+                      ": needs one wait, after all chunks; got ",
+                      sum_.x.defined() ? "a wait after " : "another wait after ", ready_, " of ",
+                      sum_.ranks(), " chunks [SW0658]");
+    check_shard(kOp, out, sum_.split, /*dim=*/0, sum_.rank, sum_.ranks());
+    check_output(kOp, out, sum_.x);
+    check_dense_on(kOp, out, sum_.x.device());
+    TORCH_CHECK_VALUE(out.is_contiguous(), kOp, ": the output must be contiguous; got strides ",
+                      out.strides(), " of ", out.sizes(), " [SW0659]");
+    finish(out);
+    sum_.x.reset();
+  }
+
+ protected:
+  explicit CheckedReduceScatter(PartialSum sum) : sum_(std::move(sum)) {}
+
+  virtual void start_chunk(int i) = 0;
+  /// Sums all chunks into `out`.
+  virtual void finish(at::Tensor& out) = 0;
+
+  PartialSum sum_;
+
+ private:
+  static constexpr const char* kOp = "reduce_scatter_chunked";
+
+  int ready_ = 0;  // chunks so far
+};
+
 /// of them are ready by then.
-class SharedReduceScatter final : public ChunkedReduceScatter {
+class SharedReduceScatter final : public CheckedReduceScatter {
  public:
   SharedReduceScatter(PartialSum sum, SymmetricHeap& heap)
-      : sum_(std::move(sum)),
+      : CheckedReduceScatter(std::move(sum)),
         heap_(heap),
         full_split_(base::Split::even("partial sums", sum_.split.size() * sum_.ranks(), sum_.ranks())) {}
 
   int chunk_order(int i) const override { return (sum_.rank + 1 + i) % sum_.ranks(); }
 
-  void chunk_ready(int i) override {
+ private:
+  void start_chunk(int i) override {
     sum_.run([&] {
       if (chunk_order(i) != sum_.rank)
         chunks_.push_back(heap_.share_shard(sum_.x, full_split_, operation_tag(sum_.number, uint64_t(i))));
     });
   }
 
-  void wait(at::Tensor& out) override {
+  void finish(at::Tensor& out) override {
     sum_.run([&] {
       std::vector<at::Tensor> partials;
       for (int peer = 0; peer < sum_.ranks(); ++peer) partials.push_back(sum_.local_rows_of(tensor_of(peer)));
       sum_into(out, partials);
     });
     chunks_.clear();
-    sum_.x.reset();
   }
 
- private:
   /// Returns the tensor of `peer` once it has written at least this rank's rows.
   at::Tensor tensor_of(int peer) const {
     if (peer == sum_.rank) return sum_.x;
@@ -97,7 +137,6 @@ class SharedReduceScatter final : public ChunkedReduceScatter {
     return chunks_[size_t(chunk)]->get(peer);
   }
 
-  PartialSum sum_;
   SymmetricHeap& heap_;     // of the backend that `sum_` keeps
   base::Split full_split_;  // every rank's "shard" is its full tensor
   std::vector<std::shared_ptr<PeerShards>> chunks_;
@@ -105,26 +144,25 @@ class SharedReduceScatter final : public ChunkedReduceScatter {
 
 /// Gathers each rank's rows at their owner, which sums them in rank order; an asynchronous backend's sums
 /// have an unspecified order.
-class GatherReduceScatter final : public ChunkedReduceScatter {
+class GatherReduceScatter final : public CheckedReduceScatter {
  public:
-  explicit GatherReduceScatter(PartialSum sum) : sum_(std::move(sum)) {}
+  explicit GatherReduceScatter(PartialSum sum) : CheckedReduceScatter(std::move(sum)) {}
 
   int chunk_order(int i) const override { return i; }
 
-  void chunk_ready(int i) override {
+ private:
+  void start_chunk(int i) override {
     if (!sum_.split.range(i).empty()) sum_.run([&] { start_gather(i); });
   }
 
-  void wait(at::Tensor& out) override {
+  void finish(at::Tensor& out) override {
     sum_.run([&] {
       for (const std::unique_ptr<Work>& work : works_) work->wait();
       if (!partials_.empty()) sum_into(out, partials_);
     });
     works_.clear();
-    sum_.x.reset();
   }
 
- private:
   void start_gather(int owner) {
     const c10::NoGradGuard no_grad;
     const at::Tensor rows = sum_.rows(owner);
@@ -134,19 +172,20 @@ class GatherReduceScatter final : public ChunkedReduceScatter {
     works_.push_back(sum_.origin.backend->start_gather(is_owner ? partials_ : none, rows, owner));
   }
 
-  PartialSum sum_;
   std::vector<at::Tensor> partials_;
   std::vector<std::unique_ptr<Work>> works_;
 };
 
 /// Runs one reduce_scatter in `wait`, for a synchronous backend without a symmetric heap.
-class SynchronousReduceScatter final : public ChunkedReduceScatter {
+class SynchronousReduceScatter final : public CheckedReduceScatter {
  public:
-  explicit SynchronousReduceScatter(PartialSum sum) : sum_(std::move(sum)) {}
+  explicit SynchronousReduceScatter(PartialSum sum) : CheckedReduceScatter(std::move(sum)) {}
 
   int chunk_order(int i) const override { return i; }
-  void chunk_ready(int) override {}
-  void wait(at::Tensor& out) override {
+
+ private:
+  void start_chunk(int) override {}
+  void finish(at::Tensor& out) override {
     sum_.run([&] {
       const c10::NoGradGuard no_grad;
       CollectiveBackend& backend = *sum_.origin.backend;
@@ -156,24 +195,21 @@ class SynchronousReduceScatter final : public ChunkedReduceScatter {
         backend.reduce_scatter(out, pieces_of(sum_.x, sum_.split, /*dim=*/0), Reduce::sum);
       }
     });
-    sum_.x.reset();
   }
-
- private:
-  PartialSum sum_;
 };
 
 }  // namespace
 
 void ChunkedAllGather::wait_chunk(int rank) {
   if (rank != rank_) complete(rank);
+  check_rank(rank, int(chunks_.size()), "ChunkedAllGather::wait_chunk");
   int left = 0;
   for (int peer = 0; peer < int(chunks_.size()); ++peer) left += peer != rank_ && chunks_[size_t(peer)];
   if (left == 0) complete(rank_);
 }
 
 void ChunkedAllGather::complete(int rank) {
-  if (chunks_.empty() || !chunks_[size_t(rank)]) return;
+  if (!chunks_[size_t(rank)]) return;
   chunks_[size_t(rank)]->wait();
   chunks_[size_t(rank)].reset();
 }
@@ -205,9 +241,10 @@ std::unique_ptr<ChunkedReduceScatter> Group::reduce_scatter_chunked(const at::Te
 std::shared_ptr<ChunkedAllGather> Group::all_gather_chunked(const at::Tensor& shard,
                                                             const base::Split& split) const {
   check_shard("all_gather_chunked", shard, split, /*dim=*/0, rank(), size());
-  ChunkedAllGather::Works chunks;
+  ChunkedAllGather::Works chunks(static_cast<size_t>(size()));  // all complete
   if (size() == 1) return std::make_shared<ChunkedAllGather>(shard, rank(), std::move(chunks));
   if (is_synchronous()) {
+  check_dense_on("all_gather_chunked", shard, device());
     return std::make_shared<ChunkedAllGather>(without_symmetric_heap().all_gather(shard, split), rank(),
                                               std::move(chunks));
   }
@@ -215,16 +252,12 @@ std::shared_ptr<ChunkedAllGather> Group::all_gather_chunked(const at::Tensor& sh
     const at::Tensor output = empty_with_size(shard, /*dim=*/0, split.size());
     rows_of(output, split.range(rank())).copy_(shard);
     for (int root = 0; root < split.ranks(); ++root) {
-      if (split.range(root).empty()) {
-        chunks.push_back(nullptr);
-      } else {
-        auto chunk = state_->backend->start_broadcast_(rows_of(output, split.range(root)), root);
-        chunks.push_back(counted(std::move(chunk), Op::all_gather, {state_->backend, state_->counters}));
-      }
+      if (split.range(root).empty()) continue;
+      auto chunk = state_->backend->start_broadcast_(rows_of(output, split.range(root)), root);
+      chunks[size_t(root)] = counted(std::move(chunk), Op::all_gather, {state_->backend, state_->counters});
     }
     return std::make_shared<ChunkedAllGather>(output, rank(), std::move(chunks));
   });
 }
 
 }  // namespace shardwise::comm
-  check_dense_on("all_gather_chunked", shard, device());

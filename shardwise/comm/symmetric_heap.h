@@ -29,7 +29,8 @@ class PeerShards {
  public:
   virtual ~PeerShards() = default;
   /// Waits until `rank` has shared its shard and returns it, [range(rank), ...], read-only. The tensor keeps
-  /// the PeerShards alive. Errors: base::CommError if the peer died, called another collective, or timed out.
+  /// the PeerShards alive. Errors: c10::ValueError if the group has no such rank; base::CommError if the peer
+  /// died, called another collective, or timed out.
   virtual at::Tensor get(int rank) = 0;
 };
 

@@ -53,15 +53,15 @@ class ChunkedAllGather {
   /// The operations of the chunks, by rank.
   using Works = std::vector<std::unique_ptr<Work>>;
 
-  /// `chunks[r]` completes the rows of rank r in `output`; null if they are complete, empty if all are.
-  /// `rank` is this rank, whose rows are present from the start.
+  /// `chunks[r]` completes the rows of rank r in `output`; null if they are complete. `rank` is this rank,
+  /// whose rows are present from the start.
   ChunkedAllGather(at::Tensor output, int rank, Works chunks)
       : output_(std::move(output)), rank_(rank), chunks_(std::move(chunks)) {}
 
   /// Returns the gathered tensor [split.size(), ...]; wait_chunk(r) makes rank r's rows readable.
   const at::Tensor& output() const { return output_; }
   /// Waits until the rows of `rank` have arrived. The last call also waits until this rank's have been sent.
-  /// Errors: those of Work::wait.
+  /// Errors: c10::ValueError if the group has no such rank; those of Work::wait.
   void wait_chunk(int rank);
 
  private:
@@ -81,9 +81,11 @@ class ChunkedReduceScatter {
   /// Returns the rank whose rows the caller computes as the `i`-th chunk, 0 <= i < size.
   virtual int chunk_order(int i) const = 0;
   /// Reports that the rows of rank chunk_order(i) are final. Collective; call it once per i, ascending.
+  /// Errors: c10::ValueError if i is not the next one; base::CommError.
   virtual void chunk_ready(int i) = 0;
   /// Sums the chunks over the ranks in rank order and writes this rank's rows into `out` [split.range(rank),
-  /// ...], which must be contiguous. Collective. Errors: base::CommError.
+  /// ...], which must be contiguous. Collective; call it once. Errors: c10::ValueError, before anything is
+  /// sent, if chunks are missing or `out` has another size, dtype, device or layout; base::CommError.
   virtual void wait(at::Tensor& out) = 0;
 };
 

@@ -91,5 +91,74 @@ TEST(GroupArguments, SparseTensorsAreRefused) {
   });
 }
 
+TEST(GroupArguments, RanksOutsideTheGroupHaveNoShardAndNoChunk) {
+  static const Split split = Split::even("x", 3, kRanks);
+  const auto check = [](const Group& group) {
+    const at::Tensor shard = at::full({split.range(group.rank()).size()}, 1.f);
+    const auto chunks = group.all_gather_chunked(shard, split);
+    for (const int rank : {-1, kRanks}) {
+      EXPECT_EQ(value_error_of([&] { chunks->wait_chunk(rank); }),
+                "ChunkedAllGather::wait_chunk: rank must be in [0, 2); got " + std::to_string(rank));
+    }
+    for (int rank = 0; rank < kRanks; ++rank) chunks->wait_chunk(rank);
+    EXPECT_TRUE(equals(chunks->output(), at::full({3}, 1.f)));
+    if (!group.has_symmetric_heap()) return;
+    const auto shards = group.share_shard(shard, split);
+    for (const int rank : {-1, kRanks}) {
+      EXPECT_EQ(value_error_of([&] { shards->get(rank); }),
+                "PeerShards::get: rank must be in [0, 2); got " + std::to_string(rank));
+    }
+    EXPECT_EQ(shards->get(0).numel(), 2);
+  };
+  on_groups([&](const TestGroup& at) {
+    check(at.group);
+    check(at.group.without_symmetric_heap());
+    check(Group(c10::intrusive_ptr<c10d::Backend>(at.backend)));
+  });
+  const at::Tensor x = at::full({3}, 1.f);
+  const Split one = Split::even("x", 3, 1);
+  EXPECT_NE(value_error_of([&] { Group().share_shard(x, one)->get(1); }), "no error");
+  EXPECT_NE(value_error_of([&] { Group().all_gather_chunked(x, one)->wait_chunk(1); }), "no error");
+}
+
+/// Expects every wrong call of a chunked reduce_scatter to be refused, and the right ones to give the sum.
+void check_chunked_sum(const Group& group) {
+  static const Split split = Split::even("x", 5, kRanks);
+  const int64_t rows = split.range(group.rank()).size();
+  const at::Tensor x = group.empty({5, 2}, at::kFloat).fill_(group.rank() + 1);
+  const auto sum = group.reduce_scatter_chunked(x, split);
+  at::Tensor out = at::full({rows, 2}, -1.f);
+  const auto refuses = [](const std::function<void()>& call, const std::string& text) {
+    EXPECT_EQ(value_error_of(call), "reduce_scatter_chunked: " + text);
+  };
+  const std::string order = "chunks must be reported once each, in ascending order; got chunk ";
+  refuses([&] { sum->chunk_ready(-1); }, order + "-1 after 0 of 2");
+  refuses([&] { sum->chunk_ready(1); }, order + "1 after 0 of 2");
+  sum->chunk_ready(0);
+  refuses([&] { sum->chunk_ready(0); }, order + "0 after 1 of 2");
+  refuses([&] { sum->wait(out); }, "needs one wait, after all chunks; got a wait after 1 of 2 chunks");
+  sum->chunk_ready(1);
+  refuses([&] { sum->chunk_ready(2); }, order + "2 after 2 of 2");
+  at::Tensor wrong[] = {at::full({rows - 1, 2}, 1.f), at::full({rows, 3}, 1.f),
+                        at::full({rows, 2}, 1, at::kDouble), at::full({rows, 4}, 1.f).slice(1, 0, 4, 2)};
+  for (at::Tensor& bad : wrong) {
+    const at::Tensor before = bad.clone();
+    EXPECT_NE(value_error_of([&] { sum->wait(bad); }), "no error") << bad.sizes();
+    EXPECT_TRUE(at::equal(bad, before));
+  }
+  sum->wait(out);
+  EXPECT_TRUE(equals(out, at::full({rows, 2}, 3.f)));
+  refuses([&] { sum->wait(out); }, "needs one wait, after all chunks; got another wait after 2 of 2 chunks");
+  group.barrier();
+}
+
+TEST(GroupArguments, ChunkedReduceScatterChecksChunksAndOutput) {
+  on_groups([](const TestGroup& at) {
+    check_chunked_sum(at.group);
+    check_chunked_sum(at.group.without_symmetric_heap());
+    check_chunked_sum(Group(c10::intrusive_ptr<c10d::Backend>(at.backend)));
+  });
+}
+
 }  // namespace
 }  // namespace shardwise::comm::group_arguments_test
