@@ -7,6 +7,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/comm/c10d_arguments.h"
 #include "shardwise/comm/c10d_tensors.h"
+#include "shardwise/comm/argument_checks.h"
 #include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/group_guard.h"
 #include "shardwise/comm/local_failure.h"
@@ -319,3 +320,5 @@ C10dBackend::WorkPtr C10dBackend::barrier(const c10d::BarrierOptions& options) {
 }
 
 }  // namespace shardwise::comm
+  check_distinct_elements(x, "recv");
+  check_distinct_elements(x, "recvAnysource");

@@ -82,7 +82,7 @@ bool ReceiveWork::isCompleted() {
     return receive_->poll();
   } catch (const c10::ValueError&) {
     throw;  // refused: the receive goes on
-  } catch (const c10::Error&) {
+  } catch (...) {
     exception_ = std::current_exception();
     return true;
   }
@@ -92,7 +92,9 @@ bool ReceiveWork::wait(milliseconds timeout) {
   if (exception_) std::rethrow_exception(exception_);
   try {
     receive_->wait(timeout == kNoTimeout ? std::nullopt : std::optional(timeout));
-  } catch (const base::CommError&) {
+  } catch (const c10::ValueError&) {
+    throw;  // refused: the receive goes on
+  } catch (...) {
     exception_ = std::current_exception();
     throw;
   }

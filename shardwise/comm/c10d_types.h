@@ -49,10 +49,10 @@ class ReceiveWork final : public c10d::Work {
   /// Errors: c10::ValueError if the call is refused (while another thread's call of the group is in flight,
   /// or in a fork); the receive goes on.
   bool isCompleted() override;
-  bool isSuccess() const override { return receive_->sender() >= 0; }
+  bool isSuccess() const override { return !exception_ && receive_->sender() >= 0; }
   /// Waits until the message has been received. Errors: base::CommError after `timeout` (the group's timeout
-  /// if it is kNoTimeout), or if the receive cannot succeed; a later call throws it again. c10::ValueError as
-  /// in isCompleted.
+  /// if it is kNoTimeout), or if the receive cannot succeed; those of writing to the tensor. A later call
+  /// throws them again. c10::ValueError as in isCompleted.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
   int sourceRank() const override { return receive_->sender(); }

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "shardwise/comm/argument_checks.h"
 #include "shardwise/comm/group_call.h"
 
 namespace shardwise::comm {
@@ -202,6 +203,7 @@ void Group::recv_(at::Tensor& x, int from, int tag) const {
   state_->call(Op::send, /*bytes=*/0, [&] {
     const bool direct = state_->heap != nullptr || x.is_contiguous();
     const at::Tensor target = direct ? x : at::empty(x.sizes(), x.options());
+  check_distinct_elements(x, "recv");
     state_->backend->receive(target, from, tag)->wait();
     if (!direct) x.copy_(target);
   });

@@ -91,6 +91,15 @@ TEST(GroupArguments, SparseTensorsAreRefused) {
   });
 }
 
+TEST(GroupArguments, ReceivesNeedElementsOfTheirOwnMemory) {
+  on_groups([](const TestGroup& at) {
+    at::Tensor x = at::full({1}, 7.f).expand({4});
+    EXPECT_EQ(value_error_of([&] { at.group.recv_(x, 1 - at.group.rank()); }),
+              "recv: needs a tensor whose elements share no memory; got [4] with strides [0]; receive into a "
+              "tensor of its own memory, such as clone()'s");
+  });
+}
+
 TEST(GroupArguments, RanksOutsideTheGroupHaveNoShardAndNoChunk) {
   static const Split split = Split::even("x", 3, kRanks);
   const auto check = [](const Group& group) {

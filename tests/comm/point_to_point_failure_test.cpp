@@ -70,6 +70,42 @@ TEST(MessageMismatch, IsReportedByAPollToo) {
 
 // ---- Peers that are late
 
+// ---- Targets
+
+TEST(ReceiveTarget, WhoseElementsShareMemoryIsRefused) {
+  on_backends(2, [](Backend& backend, int rank) {
+    if (rank == 1) return send(backend, number(5), 0);
+    const at::Tensor one = number(7).expand({4});
+    EXPECT_THROW(irecv(backend, one, 1), c10::ValueError);
+    EXPECT_THROW(irecv_any(backend, one), c10::ValueError);
+    EXPECT_EQ(received(backend, 1), 5);
+  });
+}
+
+// The tensor changes after the receive was posted; its error is found in the wait for another receive.
+TEST(ReceiveTarget, ThatCannotBeWrittenToFailsItsOwnWaitOnly) {
+  on_backends(2, [](Backend& backend, int rank) {
+    const at::Tensor x = at::full({4}, 7, at::kLong);
+    if (rank == 1) {
+      received(backend, 0);
+      send(backend, x, 0, /*tag=*/1);
+      send(backend, number(5), 0, /*tag=*/2);
+    } else {
+      const WorkPtr broken = irecv(backend, x, 1, /*tag=*/1);
+      const at::Tensor y = number(-1);
+      const WorkPtr other = irecv(backend, y, 1, /*tag=*/2);
+      x.as_strided_({4}, {0});
+      send(backend, number(0), 1);
+      EXPECT_TRUE(other->wait());
+      EXPECT_EQ(y.item<int64_t>(), 5);
+      for (int i = 0; i < 2; ++i) EXPECT_THROW(broken->wait(), c10::Error);
+      EXPECT_TRUE(broken->isCompleted());
+      EXPECT_FALSE(broken->isSuccess());
+    }
+    backend.barrier({})->wait();
+  });
+}
+
 TEST(LateMessage, IsAnErrorAfterTheTimeout) {
   on_backends(
       2,

@@ -40,19 +40,22 @@ bool Inbox::poll(Receive& receive, std::chrono::steady_clock::time_point start) 
 }
 
 bool Inbox::complete(Receive& receive, const WaitContext& context, WaitMode mode) {
+  if (receive.error) std::rethrow_exception(receive.error);
   if (receive.done()) return true;
   channel_.check_usable(context);
-  if (try_complete(receive)) return true;
   const auto ready = [&] { return try_complete(receive); };
   const auto tolerates_loss_of = [&](int peer, PeerState state) {
     return !is_needed(receive, peer, state) || try_complete(receive);
   };
   const Wait wait{context, channel_.control(channel_.rank()).doorbell, ready, tolerates_loss_of};
-  if (mode == WaitMode::blocking) {
-    channel_.wait_for(wait);
-  } else {
-    channel_.check_failures(wait);
+  if (!try_complete(receive)) {
+    if (mode == WaitMode::blocking) {
+      channel_.wait_for(wait);
+    } else {
+      channel_.check_failures(wait);
+    }
   }
+  if (receive.error) std::rethrow_exception(receive.error);
   return receive.done();
 }
 
@@ -138,8 +141,12 @@ void Inbox::deliver(Receive& receive, const Message& message) {
     channel_.fail_transfer(wait_context(receive), message.source, describe(message.dtype, message.numel),
                            describe(dtype, receive.target.numel()));
   }
-  unpack(receive.target, message.data);
-  receive.sender = message.source;
+  try {
+    unpack(receive.target, message.data);
+    receive.sender = message.source;
+  } catch (...) {  // for the wait for this receive: another receive's may be running
+    receive.error = std::current_exception();
+  }
 }
 
 void Outbox::send(const at::Tensor& x, int to, int64_t tag) {

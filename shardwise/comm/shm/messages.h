@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <deque>
+#include <exception>
 #include <list>
 #include <memory>
 #include <vector>
@@ -35,10 +36,11 @@ struct Receive {
   at::Tensor target;
   int source;  // or kAnySource
   int64_t tag;
-  uint64_t number;  // sequence number among this rank's receives
-  int sender = -1;  // the sender of its message; -1 until it is done
+  uint64_t number;                     // sequence number among this rank's receives
+  int sender = -1;                     // the sender of its message; -1 until it has been received
+  std::exception_ptr error = nullptr;  // why its message could not be copied into the target
 
-  bool done() const { return sender >= 0; }
+  bool done() const { return sender >= 0 || error; }
   bool matches(const Message& message) const {
     return tag == message.tag && (source == kAnySource || source == message.source);
   }
@@ -56,7 +58,7 @@ class Inbox {
   /// unexpected-message queue. Errors: c10::ValueError after the group's shutdown, base::CommError as `wait`.
   std::shared_ptr<Receive> post(const at::Tensor& target, int source, int64_t tag);
   /// Waits until `receive` is done. Errors: base::CommError if the message has another size or dtype, or
-  /// times out.
+  /// times out; `receive.error`.
   void wait(Receive& receive, std::chrono::milliseconds limit);
   /// Returns whether `receive` is done, without waiting. Errors: those of a wait since `start`.
   bool poll(Receive& receive, std::chrono::steady_clock::time_point start);
