@@ -76,6 +76,9 @@ at::Tensor Group::reduce_scatter(const at::Tensor& x, const base::Split& split, 
   dim = check_full("reduce_scatter", x, split, dim, size());
   if (size() == 1) return x;
   at::Tensor out =
+  check_dense_on("reduce_scatter", x, device());
+  // Before the allocation, whose failure aborts the group: not while another thread's call is in flight.
+  const GroupGuard::Call reducing(state_->backend->guard(), "reduce_scatter");
       abort_if_failing(*state_->backend, [&] { return empty_with_size(x, dim, split.range(rank()).size()); });
   reduce_scatter_into(out, x, split, dim, InputReuse::overwritable_on_return);
   return out;

@@ -217,6 +217,15 @@ TEST(SecondThread, DoesNotAbortTheCallInFlightByWrongArguments) {
     EXPECT_EQ(error_next_to(checked_all_reduce(1000), call), refusal(call.name, "all_reduce"));
 }
 
+// Its output is more than any address space holds.
+TEST(SecondThread, DoesNotAbortTheCallInFlightByItsLackOfMemory) {
+  const at::Tensor huge = ones(1).expand({int64_t{1} << 48});
+  const auto split = base::Split::even("x", huge.numel(), 2);
+  const NamedCall call = {"reduce_scatter",
+                          [&](const TestGroup& at) { at.group.reduce_scatter(huge, split); }};
+  EXPECT_EQ(error_next_to(checked_all_reduce(1000), call), refusal("reduce_scatter", "all_reduce"));
+}
+
 TEST(SecondThread, GetsNoSignalsOfACallInFlight) {
   std::atomic<bool> refused = false;
   on_registered(2, [&](comm::shm::Backend& backend, int rank) {
