@@ -32,17 +32,22 @@ at::Tensor& single(Tensors& tensors, const char* name) {
 
 void check_pieces(const Tensors& pieces, const at::Tensor& reference, int size, const char* name) {
   check_dense(pieces, name);
-  const auto fits = [&](const at::Tensor& piece) { return piece.scalar_type() == reference.scalar_type(); };
-  TORCH_CHECK_VALUE(int(pieces.size()) == size && std::all_of(pieces.begin(), pieces.end(), fits), name,
-                    ": accepts one CPU tensor per rank, all of one dtype; got ", pieces.size(), " for ", size,
-                    " ranks [SW0471]");
+  const at::ScalarType dtype = reference.scalar_type();
+  const auto other =
+      std::ranges::find_if(pieces, [&](const at::Tensor& x) { return x.scalar_type() != dtype; });
+  const bool is_of_one_dtype = other == pieces.end();
+  TORCH_CHECK_VALUE(
+      int(pieces.size()) == size && is_of_one_dtype, name,
+      ": accepts one CPU tensor per rank, all of one dtype; got ", pieces.size(), " for ", size, " ranks",
+      is_of_one_dtype ? "" : c10::str(", one of ", other->scalar_type(), " with ", dtype), " [SW0471]");
 }
 
 void check_ratio(const at::Tensor& large, const at::Tensor& small, int size, const char* name) {
   check_dense({large, small}, name);
   TORCH_CHECK_VALUE(large.scalar_type() == small.scalar_type() && large.numel() == small.numel() * size, name,
-                    ": the larger tensor must hold one piece per rank; got ", large.numel(), " and ",
-                    small.numel(), " elements for ", size, " ranks [SW0472]");
+                    ": the larger tensor must hold one piece per rank, of its dtype; got ", large.numel(),
+                    " ", large.scalar_type(), " and ", small.numel(), " ", small.scalar_type(),
+                    " elements for ", size, " ranks [SW0472]");
 }
 
 void check_base(const at::Tensor& full, const at::Tensor& shard, int size, const char* name) {

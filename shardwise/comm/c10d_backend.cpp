@@ -5,9 +5,9 @@
 #include <c10/core/GradMode.h>
 
 #include "shardwise/base/error.h"
+#include "shardwise/comm/argument_checks.h"
 #include "shardwise/comm/c10d_arguments.h"
 #include "shardwise/comm/c10d_tensors.h"
-#include "shardwise/comm/argument_checks.h"
 #include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/group_guard.h"
 #include "shardwise/comm/local_failure.h"
@@ -158,8 +158,9 @@ C10dBackend::WorkPtr C10dBackend::allgather(std::vector<Tensors>& outputs, Tenso
 
 C10dBackend::WorkPtr C10dBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                       const c10d::AllgatherOptions& options) {
-  std::vector<Tensors> by_input = transposed(outputs, inputs.size(), "allgather_coalesced");
+  std::vector<Tensors> by_input;
   check_or_abort(OpType::ALLGATHER_COALESCED, [&] {
+    by_input = transposed(outputs, inputs.size(), "allgather_coalesced");
     for (size_t i = 0; i < inputs.size(); ++i)
       check_gathered(by_input[i], inputs[i], rank_, size_, "allgather_coalesced");
   });
@@ -170,16 +171,17 @@ C10dBackend::WorkPtr C10dBackend::allgather_coalesced(std::vector<Tensors>& outp
 
 C10dBackend::WorkPtr C10dBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                   const c10d::AllgatherOptions& options) {
-  check_base(output, input, size_, "allgather_into_tensor");
+  check_or_abort(OpType::_ALLGATHER_BASE, [&] { check_base(output, input, size_, "allgather_into_tensor"); });
   return run(OpType::_ALLGATHER_BASE, options, {output}, [&] { backend_->all_gather_even(output, input); });
 }
 
 C10dBackend::WorkPtr C10dBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                   const c10d::AllgatherOptions& options) {
-  check_pairs(outputs, inputs, "allgather_into_tensor_coalesced");
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    check_base(outputs[i], inputs[i], size_, "allgather_into_tensor_coalesced");
-  }
+  check_or_abort(OpType::COALESCED, [&] {
+    check_pairs(outputs, inputs, "allgather_into_tensor_coalesced");
+    for (size_t i = 0; i < outputs.size(); ++i)
+      check_base(outputs[i], inputs[i], size_, "allgather_into_tensor_coalesced");
+  });
   return run(OpType::COALESCED, options, outputs, [&] {
     for (size_t i = 0; i < outputs.size(); ++i) backend_->all_gather_even(outputs[i], inputs[i]);
   });
@@ -205,7 +207,8 @@ C10dBackend::WorkPtr C10dBackend::reduce_scatter(Tensors& outputs, std::vector<T
 
 C10dBackend::WorkPtr C10dBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                        const c10d::ReduceScatterOptions& options) {
-  check_ratio(input, output, size_, "reduce_scatter_tensor");
+  check_or_abort(OpType::_REDUCE_SCATTER_BASE,
+                 [&] { check_ratio(input, output, size_, "reduce_scatter_tensor"); });
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter_tensor");
   at::Tensor out = as_real(output, reduce, "reduce_scatter_tensor");
   const at::Tensor x = as_real(input, reduce, "reduce_scatter_tensor");
@@ -215,10 +218,11 @@ C10dBackend::WorkPtr C10dBackend::_reduce_scatter_base(at::Tensor& output, at::T
 
 C10dBackend::WorkPtr C10dBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                   const c10d::ReduceScatterOptions& options) {
-  check_pairs(outputs, inputs, "reduce_scatter_tensor_coalesced");
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    check_ratio(inputs[i], outputs[i], size_, "reduce_scatter_tensor_coalesced");
-  }
+  check_or_abort(OpType::COALESCED, [&] {
+    check_pairs(outputs, inputs, "reduce_scatter_tensor_coalesced");
+    for (size_t i = 0; i < outputs.size(); ++i)
+      check_ratio(inputs[i], outputs[i], size_, "reduce_scatter_tensor_coalesced");
+  });
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter_tensor_coalesced");
   Tensors outs = as_real(outputs, reduce, "reduce_scatter_tensor_coalesced");
   const Tensors xs = as_real(inputs, reduce, "reduce_scatter_tensor_coalesced");
@@ -302,6 +306,7 @@ C10dBackend::WorkPtr C10dBackend::send(Tensors& tensors, int to, int tag) {
 C10dBackend::WorkPtr C10dBackend::recv(Tensors& tensors, int from, int tag) {
   check_rank(from, size_, "recv");
   const at::Tensor& x = single(tensors, "recv");
+  check_distinct_elements(x, "recv");
   return run_message(OpType::RECV, [&] {
     return c10::make_intrusive<ReceiveWork>(rank_, OpType::RECV, x, backend_->receive(x, from, tag));
   });
@@ -309,6 +314,7 @@ C10dBackend::WorkPtr C10dBackend::recv(Tensors& tensors, int from, int tag) {
 
 C10dBackend::WorkPtr C10dBackend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor& x = single(tensors, "recvAnysource");
+  check_distinct_elements(x, "recvAnysource");
   return run_message(OpType::RECVANYSOURCE, [&] {
     return c10::make_intrusive<ReceiveWork>(rank_, OpType::RECVANYSOURCE, x,
                                             backend_->receive(x, kAnySource, tag));
@@ -320,5 +326,3 @@ C10dBackend::WorkPtr C10dBackend::barrier(const c10d::BarrierOptions& options) {
 }
 
 }  // namespace shardwise::comm
-  check_distinct_elements(x, "recv");
-  check_distinct_elements(x, "recvAnysource");

@@ -21,11 +21,11 @@ namespace shardwise::comm {
 /// scatter, gather and all-to-all accept pieces of any size on which sender and receiver agree. A timeout in
 /// a call's options replaces the group's. Errors: c10::ValueError for arguments, thrown by the call;
 /// base::CommError for failed peers and for sizes that differ, thrown by the call if its options have asyncOp
-/// false, else by its Work. Arguments that only one rank may find invalid (the lists and splits of gathers,
-/// scatters and all-to-all) throw a ValueError there and abort the group, because the other ranks already
-/// wait for that rank. Any other error of one rank alone in a call, such as lack of memory, aborts it too;
-/// one in the wait for a message does not, because no peer waits for it. A call while another thread's is in
-/// flight, or in a fork of the process, throws a ValueError and sends nothing.
+/// false, else by its Work. Arguments that only one rank may find invalid (the lists, sizes and splits of
+/// gathers, scatters and all-to-all) throw a ValueError there and abort the group, because the other ranks
+/// already wait for that rank. Any other error of one rank alone in a call, such as lack of memory, aborts it
+/// too; one in the wait for a message does not, because no peer waits for it. A call while another thread's
+/// is in flight, or in a fork of the process, throws a ValueError and sends nothing.
 class C10dBackend : public c10d::Backend {
  public:
   using Tensors = CollectiveBackend::Tensors;

@@ -218,26 +218,70 @@ TEST(MismatchedSizes, WithEqualBytesButOtherDtypesFailOnAllRanks) {
   }
 }
 
-// Only rank 1 can detect the error; the other ranks already wait for it.
+/// Expects that rank 1 of three, whose arguments alone are wrong, throws `rule`, and that the other ranks,
+/// which already wait for it, quote it.
+void expect_errors_of_rank_1(const std::string& rule, const BackendBody& call) {
+  on_backends(3, [&](Backend& backend, int rank) {
+    try {
+      call(backend, rank);
+      ADD_FAILURE() << "no error on rank " << rank << ": " << rule;
+    } catch (const c10::ValueError& error) {
+      EXPECT_EQ(rank, 1);
+      EXPECT_TRUE(says(base::one_line(error), rule)) << base::one_line(error);
+    } catch (const base::CommError& error) {
+      EXPECT_NE(rank, 1);
+      EXPECT_TRUE(says(base::one_line(error), "rank 1 aborted: " + rule)) << base::one_line(error);
+    }
+  });
+}
+
 TEST(InvalidSplits, FailOnAllRanks) {
   const std::vector<int64_t> wrong[] = {{3, 2, 2}, {-1, 4, 3}, {6}};
   for (const std::vector<int64_t>& splits : wrong) {
-    on_backends(3, [&](Backend& backend, int rank) {
+    const auto call = [&](Backend& backend, int rank) {
       at::Tensor input = at::full({6}, 1.f), output = at::empty({6});
       std::vector<int64_t> none, input_splits = rank == 1 ? splits : none;
-      const std::string rule = "alltoall_base: splits must divide dim 0 among 3 ranks";
-      try {
-        backend.alltoall_base(output, input, none, input_splits, {})->wait();
-        ADD_FAILURE() << "no error on rank " << rank;
-      } catch (const c10::ValueError& error) {
-        EXPECT_EQ(rank, 1);
-        EXPECT_TRUE(says(base::one_line(error), rule)) << base::one_line(error);
-      } catch (const base::CommError& error) {
-        EXPECT_NE(rank, 1);
-        EXPECT_TRUE(says(base::one_line(error), "rank 1 aborted: " + rule)) << base::one_line(error);
-      }
-    });
+      backend.alltoall_base(output, input, none, input_splits, {})->wait();
+    };
+    expect_errors_of_rank_1("alltoall_base: splits must divide dim 0 among 3 ranks", call);
   }
+}
+
+TEST(InvalidSizes, FailOnAllRanks) {
+  const auto part = [](int rank) { return at::full({rank == 1 ? 1 : 2}, 1.f); };
+  const auto full = [] { return at::full({6}, 1.f); };
+  const std::string ratio = ": the larger tensor must hold one piece per rank";
+  expect_errors_of_rank_1("allgather_into_tensor" + ratio, [&](Backend& backend, int rank) {
+    at::Tensor out = full(), x = part(rank);
+    backend._allgather_base(out, x, {})->wait();
+  });
+  expect_errors_of_rank_1("allgather_into_tensor_coalesced" + ratio, [&](Backend& backend, int rank) {
+    Tensors out = {full()}, x = {part(rank)};
+    backend.allgather_into_tensor_coalesced(out, x, {})->wait();
+  });
+  expect_errors_of_rank_1("reduce_scatter_tensor" + ratio, [&](Backend& backend, int rank) {
+    at::Tensor out = part(rank), x = full();
+    backend._reduce_scatter_base(out, x, {})->wait();
+  });
+  expect_errors_of_rank_1("reduce_scatter_tensor_coalesced" + ratio, [&](Backend& backend, int rank) {
+    Tensors out = {part(rank)}, x = {full()};
+    backend.reduce_scatter_tensor_coalesced(out, x, {})->wait();
+  });
+  const auto few_outputs = [&](Backend& backend, int rank) {
+    Tensors x = {full()}, list = {full()};
+    std::vector<Tensors> outputs(3, rank == 1 ? Tensors() : list);
+    backend.allgather_coalesced(outputs, x, {})->wait();
+  };
+  const auto another_dtype = [&](Backend& backend, int rank) {
+    Tensors x = {at::full({2}, 1, rank == 1 ? at::kDouble : at::kFloat)};
+    std::vector<Tensors> outputs = {{at::full({2}, 0.f), at::full({2}, 0.f), at::full({2}, 0.f)}};
+    backend.allgather(outputs, x, {})->wait();
+  };
+  expect_errors_of_rank_1(
+      "allgather: accepts one CPU tensor per rank, all of one dtype; got 3 for 3 ranks, one of Float with "
+      "Double",
+      another_dtype);
+  expect_errors_of_rank_1("allgather_coalesced: every list must have one output per input", few_outputs);
 }
 
 }  // namespace
