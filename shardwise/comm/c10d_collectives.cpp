@@ -8,17 +8,25 @@
 #include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/group.h"
+#include "shardwise/comm/group_guard.h"
 
 namespace shardwise::comm {
 namespace {
 
 using Tensors = CollectiveBackend::Tensors;
 
+/// The guard of a group whose backend has none. Its timeouts are the backend's own.
+class BackendGuard final : public GroupGuard {
+ public:
+  explicit BackendGuard(int rank) : GroupGuard(rank, std::chrono::milliseconds(0)) {}
+};
+
 /// The collectives of a c10d::Backend. They progress asynchronously, and the backend chooses the order of
 /// sums. Tensors that are not contiguous are copied, because NCCL accepts no others. Errors: the backend's.
 class C10dCollectives final : public CollectiveBackend {
  public:
-  explicit C10dCollectives(c10::intrusive_ptr<c10d::Backend> backend) : backend_(std::move(backend)) {}
+  explicit C10dCollectives(c10::intrusive_ptr<c10d::Backend> backend)
+      : backend_(std::move(backend)), guard_(backend_->getRank()) {}
 
   std::string backend_name() const override { return backend_->getBackendName(); }
   int rank() const override { return backend_->getRank(); }
@@ -26,6 +34,7 @@ class C10dCollectives final : public CollectiveBackend {
   /// Returns the device that the backend is bound to, else the CPU.
   at::Device device() const override { return backend_->getBoundDeviceId().value_or(at::kCPU); }
   bool is_synchronous() const override { return false; }
+  GroupGuard* guard() override { return &guard_; }
   uint64_t sequence() const override { return backend_->getSequenceNumberForGroup(); }
   std::chrono::milliseconds timeout() const override { return backend_->getBackendOptions()->timeout; }
   void set_timeout(std::chrono::milliseconds timeout) override { backend_->setTimeout(timeout); }
@@ -61,6 +70,7 @@ class C10dCollectives final : public CollectiveBackend {
   }
 
   c10::intrusive_ptr<c10d::Backend> backend_;
+  BackendGuard guard_;
   std::chrono::milliseconds limit_{0};
 };
 

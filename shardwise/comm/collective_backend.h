@@ -39,8 +39,8 @@ class CollectiveBackend {
   virtual bool is_synchronous() const { return true; }
   /// Returns the group's symmetric heap, or null if it has none.
   virtual SymmetricHeap* symmetric_heap() { return nullptr; }
-  /// Returns what limits the group to one call at a time (GroupGuard::Call), or null if it accepts several.
-  virtual GroupGuard* guard() { return nullptr; }
+  /// Returns what limits the group to one call at a time (GroupGuard::Call).
+  virtual GroupGuard* guard() = 0;
   /// Returns the number of arrival barriers so far, equal on all ranks: a long collective may need several.
   virtual uint64_t sequence() const = 0;
   /// The limit of a wait for another rank. Set it from the thread that calls collectives.

@@ -12,7 +12,7 @@
 
 namespace shardwise::comm {
 
-/// The base of the channels of comm/shm and comm/mpi.
+/// The base of the channels of comm/shm and comm/mpi. Groups over other backends have a guard of their own.
 class GroupGuard {
  public:
   int rank() const { return rank_; }
@@ -29,9 +29,8 @@ class GroupGuard {
   /// write into the same slot of shared memory. Calls within a call, on the same thread, belong to it.
   class Call {
    public:
-    /// `group` may be null: a backend that accepts calls from several threads. Others may read `op` after
-    /// the call: it must live as long as the program. Errors: c10::ValueError that names both calls, or in a
-    /// fork; nothing has been sent then.
+    /// Others may read `op` after the call: it must live as long as the program. Errors: c10::ValueError that
+    /// names both calls, or in a fork; nothing has been sent then.
     Call(GroupGuard* group, const char* op);
     ~Call();
     Call(const Call&) = delete;

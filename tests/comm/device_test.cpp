@@ -4,6 +4,8 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/reduce.h"
@@ -53,6 +55,7 @@ class Recorder final : public c10d::Backend {
 
   std::string calls;
   std::chrono::milliseconds limit{0};  // of the last allreduce
+  std::function<void()> during_a_call;
 
   WorkPtr broadcast(Tensors& x, const c10d::BroadcastOptions&) override { return record("broadcast", x); }
   WorkPtr allreduce(Tensors& x, const c10d::AllreduceOptions& options) override {
@@ -88,6 +91,7 @@ class Recorder final : public c10d::Backend {
  private:
   WorkPtr record(const std::string& call, const Tensors& tensors, const std::vector<Tensors>& lists = {}) {
     calls += call + " ";
+    if (during_a_call) during_a_call();
     check(call, tensors);
     for (const Tensors& list : lists) check(call, list);
     return c10::make_intrusive<DoneWork>(getRank(), c10d::OpType::UNKNOWN, Tensors());
@@ -147,6 +151,20 @@ TEST_F(GroupOnDevice, ALimitReplacesTheTimeoutOfCollectives) {
   group.backend()->limit_collectives(std::chrono::milliseconds(0));
   group.all_reduce_(x);
   EXPECT_EQ(backend->limit, c10d::AllreduceOptions().timeout);
+}
+
+TEST_F(GroupOnDevice, ACallNextToThatOfAnotherThreadIsAnError) {
+  const at::Tensor x = group.empty({6}, at::kFloat);
+  const auto call_from_another_thread = [&] {
+    std::thread([&] {
+      EXPECT_THROW(group.barrier(), c10::ValueError);
+      EXPECT_THROW(group.send(x, 0), c10::ValueError);
+    }).join();
+  };
+  backend->during_a_call = call_from_another_thread;
+  EXPECT_EQ(calls_of([&] { group.all_reduce(x); }), "allreduce ");
+  backend->during_a_call = nullptr;
+  EXPECT_EQ(calls_of([&] { std::thread([&] { group.barrier(); }).join(); }), "barrier ");
 }
 
 TEST_F(GroupOnDevice, TensorsOfAnotherDeviceAreAnError) {
