@@ -1,9 +1,17 @@
-// A monotonic stopwatch, and durations formatted for people.
+// A monotonic stopwatch, the longest limit of a wait, and durations formatted for people.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <string>
 
 namespace shardwise::base {
+
+/// The longest limit of a wait, a hundred years: a longer one, in nanoseconds, may overflow.
+inline constexpr std::chrono::milliseconds kLongestWait = std::chrono::years(100);
+/// Returns `limit`, but at most kLongestWait.
+constexpr std::chrono::milliseconds capped(std::chrono::milliseconds limit) {
+  return std::min(limit, kLongestWait);
+}
 
 /// Seconds since construction or the last restart.
 class Stopwatch {

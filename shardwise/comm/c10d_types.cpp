@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 
 namespace shardwise::comm {
@@ -127,7 +128,7 @@ std::exception_ptr CoalescedWork::exception() const {
 }
 
 bool CoalescedWork::wait(milliseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
+  const auto end = std::chrono::steady_clock::now() + base::capped(timeout);
   for (const auto& work : works_) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
     work->wait(timeout == kNoTimeout ? kNoTimeout : std::max(left, milliseconds(1)));

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "shardwise/base/clock.h"
 #include "shardwise/base/fork.h"
 #include "shardwise/comm/descriptor.h"
 
@@ -17,9 +18,9 @@ class GroupGuard {
  public:
   int rank() const { return rank_; }
   std::chrono::milliseconds timeout() const { return timeout_; }
-  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+  void set_timeout(std::chrono::milliseconds timeout) { timeout_ = base::capped(timeout); }
   /// Replaces the timeout in collectives, but not in messages; 0 restores it.
-  void limit_collectives(std::chrono::milliseconds limit) { collectives_limit_ = limit; }
+  void limit_collectives(std::chrono::milliseconds limit) { collectives_limit_ = base::capped(limit); }
   /// Checks that this rank has not left the group. Errors: c10::ValueError.
   void check_member(std::string_view op) const;
   /// Returns whether this process is a fork of the rank. A fork is not a rank and must not use the group.
@@ -45,7 +46,7 @@ class GroupGuard {
   };
 
  protected:
-  GroupGuard(int rank, std::chrono::milliseconds timeout) : rank_(rank), timeout_(timeout) {}
+  GroupGuard(int rank, std::chrono::milliseconds timeout) : rank_(rank), timeout_(base::capped(timeout)) {}
   ~GroupGuard() = default;
 
   /// Returns the limit of a collective's waits.

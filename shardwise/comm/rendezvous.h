@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/base/clock.h"
 #include "shardwise/base/secret.h"
 
 namespace shardwise::comm {
@@ -57,7 +58,8 @@ MachineShare machine_share(const std::vector<PeerInfo>& ranks, uint64_t machine)
 /// The time limit of a rendezvous, from construction, and the error of connecting.
 class ConnectDeadline {
  public:
-  ConnectDeadline(int rank, std::chrono::milliseconds timeout) : rank_(rank), timeout_(timeout) {}
+  ConnectDeadline(int rank, std::chrono::milliseconds timeout)
+      : rank_(rank), timeout_(base::capped(timeout)) {}
 
   /// Returns the time that is left, at least 0.
   std::chrono::milliseconds left() const {

@@ -230,6 +230,35 @@ TEST(TensorOnAnotherDevice, IsRejectedInEverySize) {
   });
 }
 
+// In nanoseconds, such a limit overflows.
+TEST(LateRank, IsAwaitedByATimeoutOfCenturies) {
+  const std::chrono::milliseconds centuries = std::chrono::years(1000);
+  on_threads(2, [&](int rank, const std::string& job) {
+    comm::shm::ConnectOptions group_options = options(job, rank, 2);
+    group_options.timeout = centuries;
+    const TestGroup at = connect_test_group(group_options);
+    const auto wait_for_rank_1 = [&](const std::function<void()>& call) {
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_NO_THROW(call());
+    };
+    Tensors x = {at::full({1}, 1.f)};
+    c10d::BarrierOptions limited;
+    limited.timeout = centuries;
+    wait_for_rank_1([&] { at.backend->barrier({})->wait(); });
+    wait_for_rank_1([&] { at.backend->barrier(limited)->wait(); });
+    wait_for_rank_1([&] {
+      if (rank == 0) {
+        at.backend->recv(x, 1, 0)->wait(centuries);
+      } else {
+        at.backend->send(x, 0, 0)->wait(kNoTimeout);
+      }
+    });
+    wait_for_rank_1([&] { at.backend->monitoredBarrier(limited, true); });
+    at.backend->setTimeout(2 * centuries);
+    wait_for_rank_1([&] { at.backend->barrier({})->wait(); });
+  });
+}
+
 TEST(LeavingRank, IsAnErrorOnlyForRanksThatStillNeedIt) {
   for (const char* scenario : {"leave", "exit"}) {
     const std::string job = new_job();

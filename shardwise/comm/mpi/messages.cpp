@@ -42,7 +42,7 @@ class EnvelopeReceive final : public PendingReceive {
   }
   void wait(std::optional<std::chrono::milliseconds> given) override {
     if (is_done_) return;
-    const std::chrono::milliseconds limit = given.value_or(channel_->timeout());
+    const std::chrono::milliseconds limit = base::capped(given.value_or(channel_->timeout()));
     Backoff backoff = channel_->backoff(Channel::WaitKind::message);
     channel_->wait(envelopes_, envelopes_.count(), wait_context(limit), backoff);
     if (!has_envelope_) read_envelope(limit);

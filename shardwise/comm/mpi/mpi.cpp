@@ -30,7 +30,7 @@ Group connect(const ConnectOptions& options) {
   TORCH_CHECK_VALUE(options.message_bytes > 0 && options.message_bytes <= INT_MAX,
                     "connect: message_bytes must be from 1 to 2147483647; got ", options.message_bytes,
                     " [SW0120]");
-  Process& process = Process::get({options.rank, options.world_size, options.timeout});
+  Process& process = Process::get({options.rank, options.world_size, base::capped(options.timeout)});
   const auto creation_lock = process.lock_group_creation(options.name);
   Membership membership = exchange_peer_info(process, options);
   const Nodes nodes = Nodes::of(membership);

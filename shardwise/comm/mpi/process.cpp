@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "shardwise/base/log.h"
 #include "shardwise/comm/mpi/transfers.h"
@@ -125,7 +126,7 @@ std::future<void> Process::submit(std::function<void()> call) {
 
 bool Process::run(std::function<void()> call, std::chrono::milliseconds timeout) {
   std::future<void> done = submit(std::move(call));
-  if (done.wait_for(timeout) != std::future_status::ready) {
+  if (done.wait_for(base::capped(timeout)) != std::future_status::ready) {
     is_stuck_ = true;
     mark_unusable();
     return false;

@@ -85,7 +85,7 @@ StoreEntry agree_on_job(c10d::Store& store, const ConnectOptions& options) {
 
 Rendezvous rendezvous_via_store(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout) {
   ConnectOptions options("", rank, size);
-  options.timeout = timeout;
+  options.timeout = base::capped(timeout);
   check_options(options);
   const StoreEntry agreed = agree_on_job(store, options);
   options.job = agreed.job;
@@ -125,7 +125,8 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
 
 void Backend::monitoredBarrier(const c10d::BarrierOptions& options, bool name_all) {
   const bool has_limit = has_timeout(options.timeout);
-  transport_->monitored_barrier(has_limit ? options.timeout : transport_->channel().timeout(), name_all);
+  transport_->monitored_barrier(has_limit ? base::capped(options.timeout) : transport_->channel().timeout(),
+                                name_all);
 }
 
 }  // namespace shardwise::comm::shm

@@ -29,7 +29,7 @@ std::shared_ptr<Receive> Inbox::post(const at::Tensor& target, int source, int64
 
 void Inbox::wait(Receive& receive, std::chrono::milliseconds limit) {
   WaitContext limited = wait_context(receive);
-  limited.limit = limit;
+  limited.limit = base::capped(limit);
   complete(receive, limited, WaitMode::blocking);
 }
 
