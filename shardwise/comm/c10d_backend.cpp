@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
+#include <exception>
+
 #include "shardwise/base/error.h"
 #include "shardwise/comm/argument_checks.h"
 #include "shardwise/comm/c10d_arguments.h"
@@ -38,6 +40,24 @@ class CallTimeout {
 
 }  // namespace
 
+/// Drops this thread's coalesced block if a call throws in this scope: torch's context manager does not end
+/// the block after an error, and a block retains the tensors of all later calls.
+class C10dBackend::BlockGuard {
+ public:
+  explicit BlockGuard(C10dBackend& backend) : backend_(backend) {}
+  ~BlockGuard() {
+    if (std::uncaught_exceptions() == exceptions_before_) return;
+    const std::lock_guard lock(backend_.coalesced_mutex_);
+    backend_.coalesced_.erase(std::this_thread::get_id());
+  }
+  BlockGuard(const BlockGuard&) = delete;
+  BlockGuard& operator=(const BlockGuard&) = delete;
+
+ private:
+  C10dBackend& backend_;
+  int exceptions_before_ = std::uncaught_exceptions();
+};
+
 Reduce C10dBackend::reduction(const ReduceOp& op, const char* call) const {
   return from_c10d(op, getBackendName(), call);
 }
@@ -56,7 +76,7 @@ void C10dBackend::setTimeout(std::chrono::milliseconds timeout) {
 
 void C10dBackend::startCoalescing() {
   const std::lock_guard lock(coalesced_mutex_);
-  coalesced_[std::this_thread::get_id()].clear();  // an error may have left a block open
+  coalesced_[std::this_thread::get_id()].clear();  // the program's own error may have left a block open
 }
 
 C10dBackend::WorkPtr C10dBackend::endCoalescing() {
@@ -111,12 +131,14 @@ void C10dBackend::check_or_abort(OpType op, const Check& check) const {
 }
 
 C10dBackend::WorkPtr C10dBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  const BlockGuard block(*this);
   at::Tensor& x = single(tensors, "broadcast");
   check_root(options.rootRank, options.rootTensor, size_, "broadcast");
   return run(OpType::BROADCAST, options, tensors, [&] { backend_->broadcast_(x, int(options.rootRank)); });
 }
 
 C10dBackend::WorkPtr C10dBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  const BlockGuard block(*this);
   at::Tensor& x = single(tensors, "allreduce");
   const Reduce reduce = reduction(options.reduceOp, "allreduce");
   at::Tensor real = as_real(x, reduce, "allreduce");
@@ -125,6 +147,7 @@ C10dBackend::WorkPtr C10dBackend::allreduce(Tensors& tensors, const c10d::Allred
 
 C10dBackend::WorkPtr C10dBackend::allreduce_coalesced(Tensors& tensors,
                                                       const c10d::AllreduceCoalescedOptions& options) {
+  const BlockGuard block(*this);
   check_dense(tensors, "allreduce_coalesced");
   const Reduce reduce = reduction(options.reduceOp, "allreduce_coalesced");
   Tensors real = as_real(tensors, reduce, "allreduce_coalesced");
@@ -137,6 +160,7 @@ C10dBackend::WorkPtr C10dBackend::allreduce_coalesced(Tensors& tensors,
 
 // Runs a reduce_scatter whose pieces are empty except the root's.
 C10dBackend::WorkPtr C10dBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  const BlockGuard block(*this);
   at::Tensor& x = single(tensors, "reduce");
   check_root(options.rootRank, options.rootTensor, size_, "reduce");
   const Reduce reduce = reduction(options.reduceOp, "reduce");
@@ -149,6 +173,7 @@ C10dBackend::WorkPtr C10dBackend::reduce(Tensors& tensors, const c10d::ReduceOpt
 
 C10dBackend::WorkPtr C10dBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                                             const c10d::AllgatherOptions& options) {
+  const BlockGuard block(*this);
   const at::Tensor& input = single(inputs, "allgather");
   TORCH_CHECK_VALUE(outputs.size() == 1, "allgather: accepts one list of outputs; got ", outputs.size(),
                     " [SW0483]");
@@ -158,6 +183,7 @@ C10dBackend::WorkPtr C10dBackend::allgather(std::vector<Tensors>& outputs, Tenso
 
 C10dBackend::WorkPtr C10dBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                                       const c10d::AllgatherOptions& options) {
+  const BlockGuard block(*this);
   std::vector<Tensors> by_input;
   check_or_abort(OpType::ALLGATHER_COALESCED, [&] {
     by_input = transposed(outputs, inputs.size(), "allgather_coalesced");
@@ -171,12 +197,14 @@ C10dBackend::WorkPtr C10dBackend::allgather_coalesced(std::vector<Tensors>& outp
 
 C10dBackend::WorkPtr C10dBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                   const c10d::AllgatherOptions& options) {
+  const BlockGuard block(*this);
   check_or_abort(OpType::_ALLGATHER_BASE, [&] { check_base(output, input, size_, "allgather_into_tensor"); });
   return run(OpType::_ALLGATHER_BASE, options, {output}, [&] { backend_->all_gather_even(output, input); });
 }
 
 C10dBackend::WorkPtr C10dBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                   const c10d::AllgatherOptions& options) {
+  const BlockGuard block(*this);
   check_or_abort(OpType::COALESCED, [&] {
     check_pairs(outputs, inputs, "allgather_into_tensor_coalesced");
     for (size_t i = 0; i < outputs.size(); ++i)
@@ -189,6 +217,7 @@ C10dBackend::WorkPtr C10dBackend::allgather_into_tensor_coalesced(Tensors& outpu
 
 C10dBackend::WorkPtr C10dBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                                  const c10d::ReduceScatterOptions& options) {
+  const BlockGuard block(*this);
   at::Tensor& output = single(outputs, "reduce_scatter");
   TORCH_CHECK_VALUE(inputs.size() == 1, "reduce_scatter: accepts one list of inputs; got ", inputs.size(),
                     " [SW0484]");
@@ -207,6 +236,7 @@ C10dBackend::WorkPtr C10dBackend::reduce_scatter(Tensors& outputs, std::vector<T
 
 C10dBackend::WorkPtr C10dBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                        const c10d::ReduceScatterOptions& options) {
+  const BlockGuard block(*this);
   check_or_abort(OpType::_REDUCE_SCATTER_BASE,
                  [&] { check_ratio(input, output, size_, "reduce_scatter_tensor"); });
   const Reduce reduce = reduction(options.reduceOp, "reduce_scatter_tensor");
@@ -218,6 +248,7 @@ C10dBackend::WorkPtr C10dBackend::_reduce_scatter_base(at::Tensor& output, at::T
 
 C10dBackend::WorkPtr C10dBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                   const c10d::ReduceScatterOptions& options) {
+  const BlockGuard block(*this);
   check_or_abort(OpType::COALESCED, [&] {
     check_pairs(outputs, inputs, "reduce_scatter_tensor_coalesced");
     for (size_t i = 0; i < outputs.size(); ++i)
@@ -233,6 +264,7 @@ C10dBackend::WorkPtr C10dBackend::reduce_scatter_tensor_coalesced(Tensors& outpu
 
 C10dBackend::WorkPtr C10dBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                                           const c10d::ScatterOptions& options) {
+  const BlockGuard block(*this);
   at::Tensor& output = single(outputs, "scatter");
   check_rank(options.rootRank, size_, "scatter");
   const bool is_root = options.rootRank == rank_;
@@ -248,6 +280,7 @@ C10dBackend::WorkPtr C10dBackend::scatter(Tensors& outputs, std::vector<Tensors>
 
 C10dBackend::WorkPtr C10dBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
                                          const c10d::GatherOptions& options) {
+  const BlockGuard block(*this);
   const at::Tensor& input = single(inputs, "gather");
   check_rank(options.rootRank, size_, "gather");
   const bool is_root = options.rootRank == rank_;
@@ -265,6 +298,7 @@ C10dBackend::WorkPtr C10dBackend::alltoall_base(at::Tensor& output, at::Tensor& 
                                                 std::vector<int64_t>& output_splits,
                                                 std::vector<int64_t>& input_splits,
                                                 const c10d::AllToAllOptions& options) {
+  const BlockGuard block(*this);
   std::vector<int64_t> output_rows, input_rows;
   check_or_abort(OpType::ALLTOALL_BASE, [&] {
     check_dense({output, input}, "alltoall_base");
@@ -284,6 +318,7 @@ C10dBackend::WorkPtr C10dBackend::alltoall_base(at::Tensor& output, at::Tensor& 
 
 C10dBackend::WorkPtr C10dBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                            const c10d::AllToAllOptions& options) {
+  const BlockGuard block(*this);
   check_or_abort(OpType::ALLTOALL, [&] {
     TORCH_CHECK_VALUE(int(inputs.size()) == size_, "alltoall: accepts one input per rank; got ",
                       inputs.size(), " [SW0487]");
@@ -295,6 +330,7 @@ C10dBackend::WorkPtr C10dBackend::alltoall(Tensors& outputs, Tensors& inputs,
 }
 
 C10dBackend::WorkPtr C10dBackend::send(Tensors& tensors, int to, int tag) {
+  const BlockGuard block(*this);
   check_rank(to, size_, "send");
   const at::Tensor& x = single(tensors, "send");
   return run_message(OpType::SEND, [&] {
@@ -304,6 +340,7 @@ C10dBackend::WorkPtr C10dBackend::send(Tensors& tensors, int to, int tag) {
 }
 
 C10dBackend::WorkPtr C10dBackend::recv(Tensors& tensors, int from, int tag) {
+  const BlockGuard block(*this);
   check_rank(from, size_, "recv");
   const at::Tensor& x = single(tensors, "recv");
   check_distinct_elements(x, "recv");
@@ -313,6 +350,7 @@ C10dBackend::WorkPtr C10dBackend::recv(Tensors& tensors, int from, int tag) {
 }
 
 C10dBackend::WorkPtr C10dBackend::recvAnysource(Tensors& tensors, int tag) {
+  const BlockGuard block(*this);
   const at::Tensor& x = single(tensors, "recvAnysource");
   check_distinct_elements(x, "recvAnysource");
   return run_message(OpType::RECVANYSOURCE, [&] {
@@ -322,6 +360,7 @@ C10dBackend::WorkPtr C10dBackend::recvAnysource(Tensors& tensors, int tag) {
 }
 
 C10dBackend::WorkPtr C10dBackend::barrier(const c10d::BarrierOptions& options) {
+  const BlockGuard block(*this);
   return run(OpType::BARRIER, options, {}, [&] { backend_->barrier(); });
 }
 

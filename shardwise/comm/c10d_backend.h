@@ -40,7 +40,8 @@ class C10dBackend : public c10d::Backend {
   /// Sets the timeout of later calls. Call it from the thread that calls collectives.
   void setTimeout(std::chrono::milliseconds timeout) override;
 
-  /// Calls in a coalesced block run immediately; endCoalescing returns one Work for all of them.
+  /// Calls in a coalesced block run immediately; endCoalescing returns one Work for all of them. A call that
+  /// throws ends the block.
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
@@ -87,6 +88,8 @@ class C10dBackend : public c10d::Backend {
   void shutdown() override { backend_->leave(); }
 
  private:
+  class BlockGuard;
+
   Reduce reduction(const c10d::ReduceOp& op, const char* call) const;
   /// Returns `work`, and adds it to this thread's coalesced block if one is open.
   WorkPtr recorded(WorkPtr work);

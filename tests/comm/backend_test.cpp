@@ -136,6 +136,30 @@ TEST(Backend, CoalescedCallsReduceEveryTensor) {
   });
 }
 
+// As torch's context manager leaves it, which does not end the block after an error.
+TEST(Backend, ACallThatThrowsEndsTheCoalescedBlock) {
+  on_backends([](Backend& backend, int rank) {
+    const std::function<void()> wrong_calls[] = {
+        [&] {
+          Tensors two = {of(5, rank), of(5, rank)};
+          backend.allreduce(two, {});
+        },
+        [&] {
+          Tensors x = {of(5, rank)};
+          backend.send(x, kRanks, 0);
+        },
+    };
+    for (const auto& wrong_call : wrong_calls) {
+      backend.startCoalescing();
+      EXPECT_THROW(wrong_call(), c10::ValueError);
+      Tensors x = {of(5, rank)};
+      backend.allreduce(x, {})->wait();
+      EXPECT_EQ(x[0].use_count(), 1);
+      EXPECT_THROW(backend.endCoalescing(), c10::ValueError);
+    }
+  });
+}
+
 TEST(Backend, ListCallsAcceptUnevenPieces) {
   on_backends([](Backend& backend, int rank) {
     const int64_t numels[] = {5, 0, 3000};
