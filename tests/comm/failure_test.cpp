@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
 #include <thread>
 
 #include "shardwise/base/clock.h"
@@ -271,6 +272,24 @@ TEST(LeavingRank, IsAnErrorOnlyForRanksThatStillNeedIt) {
               std::string::npos)
         << text;
   }
+}
+
+// Rank 0 has shared a shard and leaves; rank 1 shares its own later.
+TEST(LeavingRank, DoesNotWaitInItsNextCallForALatePeer) {
+  std::atomic<bool> is_refused = false;
+  on_threads(2, [&](int rank, const std::string& job) {
+    const TestGroup at = connect_test_group(options(job, rank, 2, /*timeout_ms=*/2000));
+    while (rank == 1 && !is_refused) std::this_thread::yield();
+    const at::Tensor shard = at::full({1}, float(rank));
+    const auto shards = at.group.share_shard(shard, base::Split::even("x", 2, 2));
+    if (rank == 0) {
+      at.backend->shutdown();
+      EXPECT_THROW(at.group.all_reduce(shard), c10::ValueError);
+      is_refused = true;
+    } else {
+      EXPECT_EQ(shards->get(0).item<float>(), 0);
+    }
+  });
 }
 
 TEST(Abort, FailsAWaitingPeerAndEveryLaterCall) {

@@ -146,6 +146,9 @@ TEST_F(Lifetime, ShutdownTimesOutIfARankNeverCallsIt) {
 TEST_F(Lifetime, SecondThreadsAndForksAreRefused) {
   expect_passed("SecondThreadsAndForksAreRefused", /*exits_cleanly=*/true);
 }
+TEST_F(Lifetime, BackgroundTransfersThatCannotProgressAreReported) {
+  expect_passed("BackgroundTransfersThatCannotProgressAreReported", /*exits_cleanly=*/false);
+}
 TEST_F(Lifetime, AfterShutdownEveryCallThrows) {
   expect_passed("AfterShutdownEveryCallThrows", /*exits_cleanly=*/true);
 }

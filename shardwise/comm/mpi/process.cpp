@@ -177,7 +177,7 @@ void Process::run_thread() {
     const std::vector<BackgroundTransfers> failed = advance_background();
     if (!failed.empty()) {
       guard.unlock();
-      for (const BackgroundTransfers& messages : failed) messages.on_failure(*messages.transfers);
+      for (const BackgroundTransfers& background : failed) background.on_failure(*background.transfers);
       guard.lock();
     }
     if (!has_call()) continue;
@@ -192,13 +192,17 @@ void Process::run_thread() {
   }
 }
 
-// Progresses background transfers and returns those that failed. Called with `mutex_` held.
+// Called with `mutex_` held.
 std::vector<Process::BackgroundTransfers> Process::advance_background() {
   if (is_shut_down_) background_.clear();
   std::vector<BackgroundTransfers> failed;
-  std::erase_if(background_, [&](const BackgroundTransfers& messages) {
-    if (!messages.transfers->advance()) return false;
-    if (messages.transfers->error() != MPI_SUCCESS) failed.push_back(messages);
+  std::erase_if(background_, [&](const BackgroundTransfers& background) {
+    try {
+      if (!background.transfers->advance()) return false;
+    } catch (const base::CommError&) {  // an MPI call has not returned
+      background.transfers->mark_failed();
+    }
+    if (background.transfers->error() != MPI_SUCCESS) failed.push_back(background);
     return true;
   });
   return failed;

@@ -85,6 +85,7 @@ class Process {
     std::shared_ptr<Transfers> transfers;
     OnFailure on_failure;
   };
+  /// Progresses the background transfers and returns those that failed.
   std::vector<BackgroundTransfers> advance_background();
   bool has_background();
   void at_exit(int exit_code);

@@ -50,6 +50,8 @@ class Transfers {
   /// Progresses MPI and returns whether the first `count` parts are complete or one has failed.
   bool advance(size_t count);
   bool advance() { return advance(count()); }
+  /// Fails the first incomplete part without calling MPI, which a stuck call may block.
+  void mark_failed() { fail(MPI_ERR_OTHER, peer()); }
   /// Returns the peer of the part that failed, else of the first incomplete part.
   int peer() const { return error_ == MPI_SUCCESS ? parts_[done_].peer : failed_peer_; }
   /// Returns the sender of a completed part.

@@ -31,6 +31,7 @@ void Channel::leave() {
 }
 
 std::byte* Channel::next_payload() {
+  check_member("collective");          // else the wait below could abort peers that are only late
   check_not_broken(wait_context(-1));  // else a peer may still read the slot's previous payload
   complete_deferred();
   return local().slots[(sequence() + 1) % 2].payload;

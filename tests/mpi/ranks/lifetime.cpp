@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <future>
 #include <thread>
 
 #include "shardwise/base/clock.h"
@@ -232,6 +233,25 @@ TEST(Lifetime, SecondThreadsAndForksAreRefused) {
   backend->send(sent, other, /*tag=*/0)->wait();
   received->wait(kNoTimeout);
   EXPECT_TRUE(message[0].equal(sent[0]));
+}
+
+// An MPI call has not returned in time, and this thread locks MPI.
+TEST(Lifetime, BackgroundTransfersThatCannotProgressAreReported) {
+  const Membership membership = rendezvous(new_options(Topology::flat));
+  Process& process = *membership.process;
+  const auto transfers = std::make_shared<Transfers>(process, kUnsplit);
+  const auto byte = std::make_shared<char>();
+  transfers->retain(byte);
+  transfers->receive(byte.get(), 1, {membership.data, 1 - membership.rank});
+  std::promise<int> reported;
+  process.complete_in_background(transfers,
+                                 [&](const Transfers& failed) { reported.set_value(failed.error()); });
+  EXPECT_FALSE(process.run([] { std::this_thread::sleep_for(milliseconds(50)); }, milliseconds(1)));
+  std::unique_lock<std::timed_mutex> lock;
+  while (!lock) lock = process.try_lock();
+  std::future<int> error = reported.get_future();
+  ASSERT_EQ(error.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_NE(error.get(), MPI_SUCCESS);
 }
 
 TEST(Lifetime, AfterShutdownEveryCallThrows) {
