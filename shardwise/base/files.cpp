@@ -195,7 +195,7 @@ void make_directories(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) throw FileError("make directory [SW0351]", path, error.value());
-  for (const std::string& directory : missing) sync_directory(parent_of(directory));
+  for (const std::string& directory : missing) sync_entry_of(directory);
 }
 
 std::string make_temporary_directory(const std::string& prefix) {
@@ -214,7 +214,7 @@ void remove_all(const std::string& path) {
 }
 
 void sync_directory(const std::string& path) {
-  const Fd directory(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+  const Fd directory = open_directory(path);
   check(bool(directory), "open directory [SW0360]", path);
   const bool is_synced = uninterrupted([&] { return ::fsync(directory.get()); }) == 0;
   // Some file systems do not support fsync on directories and return EINVAL.

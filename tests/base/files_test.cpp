@@ -1,10 +1,13 @@
 #include "shardwise/base/files.h"
 
 #include <gtest/gtest.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
+#include <thread>
 
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
@@ -158,6 +161,25 @@ TEST(WriteText, KeepsTheOldFileAndLeavesNoTemporaryFileOnFailure) {
                directory / "a");
   EXPECT_EQ(entries(directory.path()), 1);
   EXPECT_TRUE(is_directory(directory / "a/b"));
+}
+
+// root may read any directory, but not a thread of another file-system user.
+TEST(MakeDirectories, NeedsNoPermissionToReadTheParent) {
+  constexpr uid_t kNobody = 65534;
+  const test::TemporaryDirectory directory;
+  const std::string parent = directory / "parent";
+  fs::create_directory(parent);
+  fs::permissions(directory.path(), fs::perms(0755));
+  ASSERT_EQ(::chown(parent.c_str(), ::geteuid() == 0 ? kNobody : ::geteuid(), -1), 0);
+  fs::permissions(parent, fs::perms(0300));
+  std::thread([&] {
+    ::setfsuid(kNobody);
+    EXPECT_EQ(error_text<FileError>([&] { sync_directory(parent); }),
+              "open directory " + parent + ": Permission denied");
+    EXPECT_NO_THROW(make_directories(parent + "/new/deeper"));
+  }).join();
+  fs::permissions(parent, fs::perms(0700));
+  EXPECT_TRUE(is_directory(parent + "/new/deeper"));
 }
 
 TEST(Rename, MovesDirectories) {
