@@ -71,6 +71,26 @@ void check_creatable(const std::string& directory) {
   }
 }
 
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+Fd open_directory(const std::string& path) {
+  return Fd(uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+}
+
+/// Syncs the entry of a new directory in its parent. A parent that may be written to but not read cannot be
+/// opened, so its whole file system is synced.
+void sync_entry_of(const std::string& directory) {
+  const Fd parent = open_directory(parent_of(directory));
+  if (parent || errno != EACCES) return sync_directory(parent_of(directory));
+  const Fd created = open_directory(directory);
+  check(created && ::syncfs(created.get()) == 0, "sync directory [SW0361]", directory);
+}
+
 }  // namespace
 
 FileError::FileError(const std::string& op, std::string path, const std::string& reason)
@@ -92,8 +112,8 @@ File File::open_to_read(const std::string& path) {
   File file(path, std::move(descriptor));
   struct stat status {};
   const bool is_regular = ::fstat(file.descriptor(), &status) == 0 && S_ISREG(status.st_mode);
-  TORCH_CHECK_VALUE(is_regular, "read ", path, ": must be a regular file; got ",
-                    S_ISDIR(status.st_mode) ? "a directory" : "something else", " [SW0371]");
+  TORCH_CHECK_VALUE(is_regular, "read ", path, ": must be a regular file; got ", kind_of(status.st_mode),
+                    " [SW0371]");
   return file;
 }
 

@@ -17,7 +17,7 @@ int64_t check_dim(const char* op, const at::Tensor& x, int64_t dim) {
 void check_split(const char* op, const base::Split& split, int size) {
   TORCH_CHECK_VALUE(split.ranks() == size && split.is_partition(), op, ": split ", split.name(),
                     " must assign each index to one of ", size, " ranks; got a split over ", split.ranks(),
-                    " [SW0492]");
+                    split.is_partition() ? "" : ", which assigns some to several", " [SW0492]");
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include <hwloc.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -22,10 +24,12 @@ using Topology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destro
 
 Topology load_topology() {
   hwloc_topology_t topology = nullptr;
-  TORCH_CHECK(hwloc_topology_init(&topology) == 0, "affinity: hwloc cannot be initialized [SW0139]");
+  TORCH_CHECK(hwloc_topology_init(&topology) == 0,
+              "affinity: hwloc cannot be initialized; got: ", std::strerror(errno), " [SW0139]");
   Topology result(topology, &hwloc_topology_destroy);
   TORCH_CHECK(hwloc_topology_load(topology) == 0,
-              "affinity: hwloc cannot read the topology of this machine [SW0140]");
+              "affinity: hwloc cannot read the topology of this machine; got: ", std::strerror(errno),
+              " [SW0140]");
   return result;
 }
 

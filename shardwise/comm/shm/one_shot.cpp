@@ -45,18 +45,24 @@ std::string heading(const RanksOnCores& on) {
   return fmt::format("measured_on {}\none_shot_bytes ", description(on, base::cpu_name()));
 }
 
+/// Returns the start of a file's text, for an error.
+std::string start_of(std::string_view text) {
+  constexpr size_t kShown = 120;
+  return text.empty() ? "nothing" : fmt::format("'{}'", base::printable(text.substr(0, kShown)));
+}
+
 /// Errors: c10::ValueError if the file is not of this format or was measured on another machine.
 int64_t read_limit(const std::string& path, const RanksOnCores& on) {
   const std::string text = base::read_text(path, kMaxFileBytes), begin = heading(on);
   TORCH_CHECK_VALUE(text.starts_with(begin), path, ": must be measured on ",
-                    description(on, base::cpu_name()), "; got something else [SW0136]");
+                    description(on, base::cpu_name()), "; got ", start_of(text), " [SW0136]");
   int64_t bytes = -1;
   const char* const last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data() + begin.size(), last, bytes);
   const bool is_number = error == std::errc() && std::string_view(end, last) == "\n";
   TORCH_CHECK_VALUE(is_number && bytes >= 0 && bytes <= kMaxOneShotBytes, path,
-                    ": must end with a number of bytes from 0 to ", kMaxOneShotBytes,
-                    "; got something else [SW0137]");
+                    ": must end with a number of bytes from 0 to ", kMaxOneShotBytes, "; got ",
+                    start_of(std::string_view(text).substr(begin.size())), " [SW0137]");
   return bytes;
 }
 
