@@ -101,7 +101,7 @@ void check_root(int64_t root, int64_t root_tensor, int size, const char* name) {
                     " [SW0479]");
 }
 
-std::vector<int64_t> rows_of(const at::Tensor& x, const std::vector<int64_t>& splits, int size) {
+std::vector<int64_t> row_counts(const at::Tensor& x, const std::vector<int64_t>& splits, int size) {
   const int64_t rows = x.dim() == 0 ? -1 : x.size(0);
   const bool covers_all = splits.empty()
                               ? rows >= 0 && rows % size == 0

@@ -36,7 +36,7 @@ std::vector<CollectiveBackend::Tensors> transposed(const std::vector<CollectiveB
                                                    size_t count, const char* name);
 CollectiveBackend::Tensors joined(const std::vector<CollectiveBackend::Tensors>& lists);
 /// Returns the number of rows of `x` per rank: `splits`, or even parts if it is empty.
-std::vector<int64_t> rows_of(const at::Tensor& x, const std::vector<int64_t>& splits, int size);
+std::vector<int64_t> row_counts(const at::Tensor& x, const std::vector<int64_t>& splits, int size);
 
 /// Checks the rows that this rank sends to itself in an all-to-all of two tensors.
 void check_own_rows(const at::Tensor& input, int64_t input_rows, const at::Tensor& output,

@@ -13,6 +13,7 @@
 #include "shardwise/comm/c10d_types.h"
 #include "shardwise/comm/group_guard.h"
 #include "shardwise/comm/local_failure.h"
+#include "shardwise/comm/tensor_lists.h"
 
 namespace shardwise::comm {
 namespace {
@@ -154,7 +155,7 @@ C10dBackend::WorkPtr C10dBackend::allreduce_coalesced(Tensors& tensors,
   return run(OpType::ALLREDUCE_COALESCED, options, tensors, [&] {
     Tensors terms = without_overlap(real);
     for (at::Tensor& term : terms) backend_->all_reduce_(term, reduce);
-    copy_to(real, terms);
+    copy_back(real, terms);
   });
 }
 
@@ -305,8 +306,8 @@ C10dBackend::WorkPtr C10dBackend::alltoall_base(at::Tensor& output, at::Tensor& 
     TORCH_CHECK_VALUE(output.scalar_type() == input.scalar_type(),
                       "alltoall_base: accepts two CPU tensors of one dtype; got ", output.scalar_type(),
                       " and ", input.scalar_type(), " [SW0486]");
-    output_rows = rows_of(output, output_splits, size_);
-    input_rows = rows_of(input, input_splits, size_);
+    output_rows = row_counts(output, output_splits, size_);
+    input_rows = row_counts(input, input_splits, size_);
     check_own_rows(input, input_rows[size_t(rank_)], output, output_rows[size_t(rank_)]);
   });
   return run(OpType::ALLTOALL_BASE, options, {output}, [&] {

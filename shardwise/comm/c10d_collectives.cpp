@@ -1,7 +1,5 @@
 // A CollectiveBackend over any c10d::Backend, such as NCCL's, and the Group that has it: the reverse of
 // c10d_backend.h.
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -9,6 +7,7 @@
 #include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/comm/group_guard.h"
+#include "shardwise/comm/tensor_lists.h"
 
 namespace shardwise::comm {
 namespace {
@@ -91,26 +90,6 @@ class C10dReceive final : public PendingReceive {
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
-Tensors contiguous(const Tensors& pieces) {
-  Tensors dense;
-  for (const at::Tensor& piece : pieces) dense.push_back(piece.contiguous());
-  return dense;
-}
-
-/// Returns contiguous tensors to write to: the outputs themselves where they are contiguous.
-Tensors targets_for(const Tensors& outputs) {
-  Tensors targets;
-  for (const at::Tensor& output : outputs)
-    targets.push_back(output.is_contiguous() ? output : at::empty(output.sizes(), output.options()));
-  return targets;
-}
-
-void copy_back(const Tensors& outputs, const Tensors& targets) {
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (!targets[i].is_same(outputs[i])) outputs[i].copy_(targets[i]);
-  }
-}
-
 /// Returns a Work that waits for `call` and retains its tensors.
 std::unique_ptr<Work> work_of(c10::intrusive_ptr<c10d::Work> call, Tensors tensors) {
   return std::make_unique<CallWork>([call = std::move(call), tensors = std::move(tensors)] { call->wait(); });
@@ -147,7 +126,7 @@ void C10dCollectives::all_reduce_(at::Tensor& x, Reduce reduce) {
 }
 
 void C10dCollectives::all_gather(Tensors& pieces, const at::Tensor& shard) {
-  std::vector<Tensors> outputs = {targets_for(pieces)};
+  std::vector<Tensors> outputs = {dense_like(pieces)};
   Tensors inputs = {shard.contiguous()};
   backend_->allgather(outputs, inputs, limited(c10d::AllgatherOptions()))->wait();
   copy_back(pieces, outputs[0]);
@@ -159,14 +138,14 @@ void C10dCollectives::all_gather_even(at::Tensor& out, const at::Tensor& shard) 
 }
 
 void C10dCollectives::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce reduce) {
-  Tensors outputs = targets_for({out});
+  Tensors outputs = {dense_like(out)};
   std::vector<Tensors> inputs = {contiguous(pieces)};
   backend_->reduce_scatter(outputs, inputs, limited(reduce_scatter_options(reduce)))->wait();
   copy_back({out}, outputs);
 }
 
 void C10dCollectives::reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) {
-  Tensors outputs = targets_for({out});
+  Tensors outputs = {dense_like(out)};
   at::Tensor input = x.contiguous();
   backend_->_reduce_scatter_base(outputs[0], input, limited(reduce_scatter_options(reduce)))->wait();
   copy_back({out}, outputs);
@@ -177,7 +156,7 @@ void C10dCollectives::barrier() {
 }
 
 void C10dCollectives::scatter(at::Tensor& out, const Tensors& pieces, int root) {
-  Tensors outputs = targets_for({out});
+  Tensors outputs = {dense_like(out)};
   std::vector<Tensors> inputs;
   if (rank() == root) inputs.push_back(contiguous(pieces));
   backend_->scatter(outputs, inputs, limited(c10d::ScatterOptions{.rootRank = root}))->wait();
@@ -187,20 +166,20 @@ void C10dCollectives::scatter(at::Tensor& out, const Tensors& pieces, int root) 
 void C10dCollectives::gather(Tensors& pieces, const at::Tensor& shard, int root) {
   Tensors inputs = {shard.contiguous()};
   std::vector<Tensors> outputs;
-  if (rank() == root) outputs.push_back(targets_for(pieces));
+  if (rank() == root) outputs.push_back(dense_like(pieces));
   backend_->gather(outputs, inputs, limited(c10d::GatherOptions{.rootRank = root}))->wait();
   if (rank() == root) copy_back(pieces, outputs[0]);
 }
 
 void C10dCollectives::all_to_all(Tensors& outs, const Tensors& pieces) {
-  Tensors outputs = targets_for(outs), inputs = contiguous(pieces);
+  Tensors outputs = dense_like(outs), inputs = contiguous(pieces);
   backend_->alltoall(outputs, inputs, limited(c10d::AllToAllOptions()))->wait();
   copy_back(outs, outputs);
 }
 
 void C10dCollectives::all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out_rows,
                                       const at::Tensor& x, const std::vector<int64_t>& x_rows) {
-  Tensors outputs = targets_for({out});
+  Tensors outputs = {dense_like(out)};
   at::Tensor input = x.contiguous();
   std::vector<int64_t> out_splits = splits_of(out_rows), x_splits = splits_of(x_rows);
   backend_->alltoall_base(outputs[0], input, out_splits, x_splits, limited(c10d::AllToAllOptions()))->wait();

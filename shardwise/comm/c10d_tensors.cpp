@@ -28,8 +28,8 @@ bool may_overlap(const Tensors& tensors) {
     if (tensor.numel() > 0) extents.push_back(extent_of(tensor));
   }
   std::ranges::sort(extents, {}, &Extent::begin);
-  const auto meets_next = [](const Extent& a, const Extent& b) { return b.begin < a.end; };
-  return std::ranges::adjacent_find(extents, meets_next) != extents.end();
+  const auto overlaps_next = [](const Extent& a, const Extent& b) { return b.begin < a.end; };
+  return std::ranges::adjacent_find(extents, overlaps_next) != extents.end();
 }
 
 }  // namespace
@@ -53,12 +53,6 @@ Tensors without_overlap(const Tensors& tensors) {
   Tensors copies;
   for (const at::Tensor& tensor : tensors) copies.push_back(tensor.clone());
   return copies;
-}
-
-void copy_to(const Tensors& tensors, const Tensors& copies) {
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (!copies[i].is_same(tensors[i])) tensors[i].copy_(copies[i]);
-  }
 }
 
 }  // namespace shardwise::comm

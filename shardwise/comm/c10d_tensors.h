@@ -12,9 +12,7 @@ CollectiveBackend::Tensors as_real(const CollectiveBackend::Tensors& tensors, Re
                                    const char* call);
 
 /// Returns `tensors`, or copies of all if two may share memory: what is written to one must not be read as
-/// another.
+/// another. copy_back (tensor_lists.h) writes the results to the tensors.
 CollectiveBackend::Tensors without_overlap(const CollectiveBackend::Tensors& tensors);
-/// Copies what without_overlap has copied back, in the order of the list; of shared memory the last remains.
-void copy_to(const CollectiveBackend::Tensors& tensors, const CollectiveBackend::Tensors& copies);
 
 }  // namespace shardwise::comm

@@ -9,6 +9,7 @@
 #include "shardwise/comm/descriptor.h"
 #include "shardwise/comm/group_call.h"
 #include "shardwise/comm/reduce.h"
+#include "shardwise/comm/tensor_lists.h"
 
 namespace shardwise::comm {
 namespace {
@@ -28,17 +29,17 @@ void sum_into(at::Tensor& out, const std::vector<at::Tensor>& partials) {
 }
 
 /// What an operation in flight needs of its group.
-struct Origin {
+struct OwningGroup {
   std::shared_ptr<CollectiveBackend> backend;
   std::shared_ptr<Counters> counters;
 };
 
 /// Returns a Work that counts the time of `work`'s wait, and the bytes copied in it as those of `op`.
-std::unique_ptr<Work> counted(std::unique_ptr<Work> work, Op op, Origin origin) {
+std::unique_ptr<Work> counted(std::unique_ptr<Work> work, Op op, OwningGroup group) {
   return std::make_unique<CallWork>(
-      [work = std::shared_ptr<Work>(std::move(work)), op, origin = std::move(origin)] {
-        const Counted scope(*origin.counters, *origin.backend, op);
-        abort_if_failing(*origin.backend, [&] { work->wait(); });
+      [work = std::shared_ptr<Work>(std::move(work)), op, group = std::move(group)] {
+        const Counted scope(*group.counters, *group.backend, op);
+        abort_if_failing(*group.backend, [&] { work->wait(); });
       });
 }
 
@@ -48,7 +49,7 @@ struct PartialSum {
   base::Split split;
   int rank;
   uint64_t number;  // of the group's asynchronous operations
-  Origin origin;
+  OwningGroup group;
 
   int ranks() const { return split.ranks(); }
   at::Tensor rows(int owner) const { return rows_of(x, split.range(owner)); }
@@ -56,12 +57,11 @@ struct PartialSum {
   /// Runs a part of the operation; aborts the group if it fails on this rank alone.
   template <class Body>
   void run(const Body& body) const {
-    const Timed timed(*origin.counters, *origin.backend, Op::reduce_scatter);
-    abort_if_failing(*origin.backend, body);
+    const Timed timed(*group.counters, *group.backend, Op::reduce_scatter);
+    abort_if_failing(*group.backend, body);
   }
 };
 
-/// Reads the peers' partial sums in the symmetric heap. This rank's rows come last, so that the peers' parts
 /// What the kinds of ChunkedReduceScatter have in common: they check each call before they run it.
 class CheckedReduceScatter : public ChunkedReduceScatter {
  public:
@@ -102,6 +102,7 @@ class CheckedReduceScatter : public ChunkedReduceScatter {
   int ready_ = 0;  // chunks so far
 };
 
+/// Reads the peers' partial sums in the symmetric heap. This rank's rows come last, so that the peers' parts
 /// of them are ready by then.
 class SharedReduceScatter final : public CheckedReduceScatter {
  public:
@@ -169,7 +170,7 @@ class GatherReduceScatter final : public CheckedReduceScatter {
     const bool is_owner = owner == sum_.rank;
     for (int peer = 0; is_owner && peer < sum_.ranks(); ++peer) partials_.push_back(at::empty_like(rows));
     const std::vector<at::Tensor> none;
-    works_.push_back(sum_.origin.backend->start_gather(is_owner ? partials_ : none, rows, owner));
+    works_.push_back(sum_.group.backend->start_gather(is_owner ? partials_ : none, rows, owner));
   }
 
   std::vector<at::Tensor> partials_;
@@ -188,7 +189,7 @@ class SynchronousReduceScatter final : public CheckedReduceScatter {
   void finish(at::Tensor& out) override {
     sum_.run([&] {
       const c10::NoGradGuard no_grad;
-      CollectiveBackend& backend = *sum_.origin.backend;
+      CollectiveBackend& backend = *sum_.group.backend;
       if (sum_.split.is_uniform()) {
         backend.reduce_scatter_even(out, sum_.x, Reduce::sum);
       } else {
@@ -201,8 +202,8 @@ class SynchronousReduceScatter final : public CheckedReduceScatter {
 }  // namespace
 
 void ChunkedAllGather::wait_chunk(int rank) {
-  if (rank != rank_) complete(rank);
   check_rank(rank, int(chunks_.size()), "ChunkedAllGather::wait_chunk");
+  if (rank != rank_) complete(rank);
   int left = 0;
   for (int peer = 0; peer < int(chunks_.size()); ++peer) left += peer != rank_ && chunks_[size_t(peer)];
   if (left == 0) complete(rank_);
@@ -243,8 +244,8 @@ std::shared_ptr<ChunkedAllGather> Group::all_gather_chunked(const at::Tensor& sh
   check_shard("all_gather_chunked", shard, split, /*dim=*/0, rank(), size());
   ChunkedAllGather::Works chunks(static_cast<size_t>(size()));  // all complete
   if (size() == 1) return std::make_shared<ChunkedAllGather>(shard, rank(), std::move(chunks));
-  if (is_synchronous()) {
   check_dense_on("all_gather_chunked", shard, device());
+  if (is_synchronous()) {
     return std::make_shared<ChunkedAllGather>(without_symmetric_heap().all_gather(shard, split), rank(),
                                               std::move(chunks));
   }

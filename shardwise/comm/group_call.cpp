@@ -85,14 +85,6 @@ at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size) {
   return at::empty(sizes, x.options());
 }
 
-std::vector<at::Tensor> pieces_of(const at::Tensor& x, const base::Split& split, int64_t dim) {
-  std::vector<at::Tensor> pieces;
-  for (int rank = 0; rank < split.ranks(); ++rank) {
-    pieces.push_back(x.narrow(dim, split.range(rank).begin, split.range(rank).size()));
-  }
-  return pieces;
-}
-
 int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size) {
   const int64_t slice = x.numel() / size + (rank < x.numel() % size);
   return (slice * (size - 1) + x.numel() - slice) * x.element_size();

@@ -107,8 +107,6 @@ void check_divisible(const char* op, const at::Tensor& x, int size);
 
 /// Returns an uninitialized tensor like `x`, with `size` in `dim`.
 at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size);
-/// Returns the ranks' ranges of `x` along `dim`.
-std::vector<at::Tensor> pieces_of(const at::Tensor& x, const base::Split& split, int64_t dim);
 /// Returns the bytes that a rank sends in an all_reduce; Split::even gives its slice.
 int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size);
 /// Returns the bytes that a rank sends in a reduce_scatter of `x` along dim 0.

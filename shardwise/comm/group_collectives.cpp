@@ -5,6 +5,7 @@
 
 #include "shardwise/comm/argument_checks.h"
 #include "shardwise/comm/group_call.h"
+#include "shardwise/comm/tensor_lists.h"
 
 namespace shardwise::comm {
 namespace {
@@ -50,9 +51,9 @@ at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, 
 
 at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return x;
+  check_dense_on("all_reduce", x, device());
   at::Tensor result = abort_if_failing(*state_->backend, [&] { return copy_to_reduce(x); });
   all_reduce_(result, reduce);
-  check_dense_on("all_reduce", x, device());
   return result;
 }
 
@@ -75,10 +76,10 @@ void Group::all_reduce_(at::Tensor& x, Reduce reduce) const {
 at::Tensor Group::reduce_scatter(const at::Tensor& x, const base::Split& split, int64_t dim) const {
   dim = check_full("reduce_scatter", x, split, dim, size());
   if (size() == 1) return x;
-  at::Tensor out =
   check_dense_on("reduce_scatter", x, device());
   // Before the allocation, whose failure aborts the group: not while another thread's call is in flight.
   const GroupGuard::Call reducing(state_->backend->guard(), "reduce_scatter");
+  at::Tensor out =
       abort_if_failing(*state_->backend, [&] { return empty_with_size(x, dim, split.range(rank()).size()); });
   reduce_scatter_into(out, x, split, dim, InputReuse::overwritable_on_return);
   return out;
@@ -98,12 +99,12 @@ void Group::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base:
 void Group::reduce_scatter_into(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
                                 InputReuse reuse) const {
   check_dense_on("reduce_scatter", x, device());
+  check_dense_on("reduce_scatter", out, device());
   state_->call(Op::reduce_scatter, bytes_of(x) - bytes_of(out), [&] {
     if (state_->heap != nullptr) {
       state_->heap->reduce_scatter_out(out, x, split, dim, reuse);
     } else if (dim == 0 && split.is_uniform()) {
       state_->backend->reduce_scatter_even(out, x, Reduce::sum);
-  check_dense_on("reduce_scatter", out, device());
     } else {
       state_->backend->reduce_scatter(out, pieces_of(x, split, dim), Reduce::sum);
     }
@@ -202,11 +203,11 @@ void Group::send(const at::Tensor& x, int to, int tag) const {
 void Group::recv_(at::Tensor& x, int from, int tag) const {
   check_peer("recv", from, rank(), size());
   check_dense_on("recv", x, device());
+  check_distinct_elements(x, "recv");
   const GroupGuard::Call receiving(state_->backend->guard(), "recv");  // which counts as a send
   state_->call(Op::send, /*bytes=*/0, [&] {
     const bool direct = state_->heap != nullptr || x.is_contiguous();
     const at::Tensor target = direct ? x : at::empty(x.sizes(), x.options());
-  check_distinct_elements(x, "recv");
     state_->backend->receive(target, from, tag)->wait();
     if (!direct) x.copy_(target);
   });

@@ -23,29 +23,29 @@ Channel::WaitContext Channel::wait_context(WaitKind kind) const {
   return {name(mine_.op), sequence_, collectives_limit(), kind};
 }
 
-void Channel::announce(const Descriptor& descriptor, const Sides& sides) {
+void Channel::announce(const Descriptor& descriptor, const Contents& contents) {
   std::vector<Announcement>& mine = announcements_->mine;
-  mine.resize(std::max<size_t>(1, sides.to_peers.size()));
+  mine.resize(std::max<size_t>(1, contents.to_peers.size()));
   for (size_t peer = 0; peer < mine.size(); ++peer) {
     mine[peer].sequence = sequence_;
-    mine[peer].for_peer = sides.to_peers.empty() ? 0 : sides.to_peers[peer];
+    mine[peer].for_peer = contents.to_peers.empty() ? 0 : contents.to_peers[peer];
     mine[peer].descriptor = descriptor;
-    std::copy(sides.payload.begin(), sides.payload.end(), mine[peer].payload);
+    std::copy(contents.payload.begin(), contents.payload.end(), mine[peer].payload);
   }
 }
 
 // Announcements are compared in rank order as they arrive, so two that differ are detected even if a third
 // rank never arrives.
-void Channel::open(const Descriptor& descriptor, const Sides& sides) {
+void Channel::open(const Descriptor& descriptor, const Contents& contents) {
   check_member(name(descriptor.op));
-  TORCH_INTERNAL_ASSERT(sides.payload.size() <= kPayloadBytes);
+  TORCH_INTERNAL_ASSERT(contents.payload.size() <= kPayloadBytes);
   ++sequence_;
   mine_ = descriptor;
   // A rank that has failed sends no announcement; the wait below reads its control message.
   throw_if_broken(wait_context(WaitKind::announcement));
-  if (!sides.to_peers.empty())
-    compare_sizes(rank(), sides.to_peers[size_t(rank())], sides.from_peers[size_t(rank())], {});
-  announce(descriptor, sides);
+  if (!contents.to_peers.empty())
+    compare_sizes(rank(), contents.to_peers[size_t(rank())], contents.from_peers[size_t(rank())], {});
+  announce(descriptor, contents);
   Transfers transfers(*membership_.process, kUnsplit);
   transfers.retain(announcements_);
   std::vector<int> peers;
@@ -54,27 +54,27 @@ void Channel::open(const Descriptor& descriptor, const Sides& sides) {
   }
   for (const int peer : peers)
     transfers.receive_at_most(&announcements_->theirs[size_t(peer)], sizeof(Announcement), data(peer));
-  const int64_t bytes = int64_t(offsetof(Announcement, payload) + sides.payload.size());
+  const int64_t bytes = int64_t(offsetof(Announcement, payload) + contents.payload.size());
   for (int step = 1; step < size(); ++step) {
     const int peer = (rank() + step) % size();
-    transfers.send(&announcements_->mine[sides.to_peers.empty() ? 0 : size_t(peer)], bytes, data(peer));
+    transfers.send(&announcements_->mine[contents.to_peers.empty() ? 0 : size_t(peer)], bytes, data(peer));
   }
   const WaitContext opening = wait_context(WaitKind::announcement);
   Backoff backoff = this->backoff(opening.kind);
   for (size_t i = 0; i < peers.size(); ++i) {
     wait(transfers, i + 1, opening, backoff);
-    compare(peers[i], sides, backoff.elapsed());
+    compare(peers[i], contents, backoff.elapsed());
     backoff.reset();
   }
   wait(transfers, transfers.count(), opening, backoff);
 }
 
-void Channel::compare(int peer, const Sides& sides, Backoff::Clock::duration elapsed) {
+void Channel::compare(int peer, const Contents& contents, Backoff::Clock::duration elapsed) {
   const Announcement& theirs = announcements_->theirs[size_t(peer)];
   if (!theirs.descriptor.matches(mine_) || theirs.sequence != sequence_) {
     fail(wait_context(WaitKind::announcement), peer, mismatch_text(mine_, peer, theirs.descriptor), elapsed);
   }
-  compare_sizes(peer, theirs.for_peer, sides.from_peers.empty() ? 0 : sides.from_peers[size_t(peer)],
+  compare_sizes(peer, theirs.for_peer, contents.from_peers.empty() ? 0 : contents.from_peers[size_t(peer)],
                 elapsed);
 }
 

@@ -52,14 +52,15 @@ class Channel : public GroupGuard {
     constexpr size_t kAllPayloads = size_t{32} << 10;
     return bytes <= kPayloadBytes && bytes * size_t(size() - 1) <= kAllPayloads;
   }
-  struct Sides {
+  /// What the announcements of a collective contain.
+  struct Contents {
     std::span<const std::byte> payload;
     // Number of elements per peer, if each pair of ranks has its own; otherwise empty.
     std::span<const int64_t> to_peers, from_peers;
   };
   /// Begins a collective: returns when all peers have announced the same one. The timeout limits the wait for
   /// all peers together. Errors: base::CommError.
-  void open(const Descriptor& descriptor, const Sides& sides = {});
+  void open(const Descriptor& descriptor, const Contents& contents = {});
   /// Returns the announced payload of a peer or of this rank.
   const std::byte* payload(int peer) const;
   /// Waits until all of a collective's messages are complete. Errors: base::CommError.
@@ -111,8 +112,8 @@ class Channel : public GroupGuard {
   };
 
   WaitContext wait_context(WaitKind kind) const;
-  void announce(const Descriptor& descriptor, const Sides& sides);
-  void compare(int peer, const Sides& sides, Backoff::Clock::duration elapsed);
+  void announce(const Descriptor& descriptor, const Contents& contents);
+  void compare(int peer, const Contents& contents, Backoff::Clock::duration elapsed);
   void compare_sizes(int peer, int64_t sent, int64_t expected, Backoff::Clock::duration elapsed);
   bool has_left(int peer, const WaitContext& context) const;
   void read_control_messages();

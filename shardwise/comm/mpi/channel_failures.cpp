@@ -104,7 +104,7 @@ void Channel::leave() {
   send_to_all(message);
 }
 
-// The first recorded failure is the one that all ranks report. A fork is not a rank: it tells nobody.
+// The first recorded failure is the one that all ranks report. A fork is not a rank: it sends nothing.
 void Channel::record_failure(const Failure& failure) {
   if (is_fork()) return;
   {

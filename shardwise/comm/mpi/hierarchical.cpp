@@ -9,6 +9,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/base/split.h"
 #include "shardwise/comm/shm/shm.h"
+#include "shardwise/comm/tensor_lists.h"
 
 namespace shardwise::comm::mpi {
 namespace {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "shardwise/comm/mpi/transport.h"
+#include "shardwise/comm/tensor_lists.h"
 
 namespace shardwise::comm::mpi {
 namespace {

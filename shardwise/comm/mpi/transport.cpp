@@ -9,6 +9,7 @@
 
 #include "shardwise/base/split.h"
 #include "shardwise/comm/reduce.h"
+#include "shardwise/comm/tensor_lists.h"
 
 namespace shardwise::comm::mpi {
 namespace {
@@ -20,22 +21,6 @@ const char* const kFlat = "flat";
 Descriptor reducing(Descriptor descriptor, Reduce reduce) {
   descriptor.reduce = reduce;
   return descriptor;
-}
-
-Tensors dense_inputs(const Tensors& pieces) {
-  Tensors dense;
-  for (const at::Tensor& piece : pieces) dense.push_back(piece.contiguous());
-  return dense;
-}
-
-Tensors dense_targets(const Tensors& pieces) {
-  Tensors dense;
-  for (const at::Tensor& piece : pieces) dense.push_back(dense_like(piece));
-  return dense;
-}
-
-void copy_back(Tensors& pieces, const Tensors& dense) {
-  for (size_t i = 0; i < pieces.size(); ++i) mpi::copy_back(pieces[i], dense[i]);
 }
 
 /// Visits the other ranks of the subgroup, starting with this rank's neighbor, so that not all ranks send to
@@ -58,22 +43,7 @@ int64_t largest_of(const Tensors& pieces) {
   return largest;
 }
 
-std::vector<int64_t> numels(const Tensors& pieces) {
-  std::vector<int64_t> sizes;
-  for (const at::Tensor& piece : pieces) sizes.push_back(piece.numel());
-  return sizes;
-}
-
 }  // namespace
-
-at::Tensor dense_like(const at::Tensor& x) {
-  return x.is_contiguous() ? x : at::empty(x.sizes(), x.options().requires_grad(false));
-}
-
-void copy_back(at::Tensor& x, const at::Tensor& dense) {
-  const c10::NoGradGuard no_grad;
-  if (!dense.is_same(x)) x.copy_(dense.view(x.sizes()));
-}
 
 Tensors split_rows(const at::Tensor& x, const std::vector<int64_t>& sizes) {
   Tensors parts;
@@ -112,14 +82,14 @@ void Transport::reduce_pieces(at::Tensor& out, const Tensors& pieces, Reduce red
   const size_t self = size_t(std::find(subgroup.begin(), subgroup.end(), rank()) - subgroup.begin());
   for (int64_t begin = 0; begin < largest; begin += block) {
     at::Tensor target = part_of(out, begin, block);
-    Transfers moves = channel_->transfers();
+    Transfers transfers = channel_->transfers();
     visit_others(subgroup, rank(), [&](size_t i) {
-      moves.receive(received[int64_t(i)].narrow(0, 0, target.numel()), channel_->data(subgroup[i]));
+      transfers.receive(received[int64_t(i)].narrow(0, 0, target.numel()), channel_->data(subgroup[i]));
     });
     visit_others(subgroup, rank(), [&](size_t i) {
-      moves.send(part_of(pieces[i], begin, block), channel_->data(subgroup[i]));
+      transfers.send(part_of(pieces[i], begin, block), channel_->data(subgroup[i]));
     });
-    channel_->run(moves);
+    channel_->run(transfers);
     if (target.numel() == 0) continue;
     const at::Tensor local = part_of(pieces[self], begin, block);
     std::vector<const void*> sources;
@@ -131,20 +101,21 @@ void Transport::reduce_pieces(at::Tensor& out, const Tensors& pieces, Reduce red
 }
 
 void Transport::gather_pieces(const Tensors& pieces, const at::Tensor& shard, const Subgroup& subgroup) {
-  Transfers moves = channel_->transfers();
-  visit_others(subgroup, rank(), [&](size_t i) { moves.receive(pieces[i], channel_->data(subgroup[i])); });
-  visit_others(subgroup, rank(), [&](size_t i) { moves.send(shard, channel_->data(subgroup[i])); });
-  channel_->run(moves);
+  Transfers transfers = channel_->transfers();
+  visit_others(subgroup, rank(),
+               [&](size_t i) { transfers.receive(pieces[i], channel_->data(subgroup[i])); });
+  visit_others(subgroup, rank(), [&](size_t i) { transfers.send(shard, channel_->data(subgroup[i])); });
+  channel_->run(transfers);
 }
 
 void Transport::broadcast_dense(const at::Tensor& x, int root, const Subgroup& subgroup) {
-  Transfers moves = channel_->transfers();
+  Transfers transfers = channel_->transfers();
   if (rank() == root) {
-    visit_others(subgroup, rank(), [&](size_t i) { moves.send(x, channel_->data(subgroup[i])); });
+    visit_others(subgroup, rank(), [&](size_t i) { transfers.send(x, channel_->data(subgroup[i])); });
   } else {
-    moves.receive(x, channel_->data(root));
+    transfers.receive(x, channel_->data(root));
   }
-  channel_->run(moves);
+  channel_->run(transfers);
 }
 
 void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
@@ -156,7 +127,7 @@ void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
   } else {
     two_shot(dense, descriptor, reduce);
   }
-  mpi::copy_back(x, dense);
+  copy_back(x, dense);
 }
 
 // The inputs are the payloads of the announcements.
@@ -186,7 +157,7 @@ void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce re
   const at::Tensor dense = dense_like(out);
   at::Tensor target = dense.view({-1});
   reduce_pieces(target, flat, reduce, all_);
-  mpi::copy_back(out, dense);
+  copy_back(out, dense);
 }
 
 void Transport::reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce reduce) {
@@ -195,7 +166,7 @@ void Transport::reduce_scatter_even(at::Tensor& out, const at::Tensor& x, Reduce
 
 void Transport::all_gather(Tensors& pieces, const at::Tensor& shard) {
   channel_->open(descriptor_of(Op::all_gather, shard, pieces));
-  const Tensors dense = dense_targets(pieces);
+  const Tensors dense = dense_like(pieces);
   gather_pieces(dense, shard.contiguous(), all_);
   copy_back(pieces, dense);
   const c10::NoGradGuard no_grad;
@@ -206,54 +177,54 @@ void Transport::broadcast_(at::Tensor& x, int root) {
   channel_->open(descriptor_of(Op::broadcast, x, x.numel(), root));
   const at::Tensor dense = rank() == root ? x.contiguous() : dense_like(x);
   broadcast_dense(dense, root, all_);
-  if (rank() != root) mpi::copy_back(x, dense);
+  if (rank() != root) copy_back(x, dense);
 }
 
 void Transport::scatter(at::Tensor& out, const Tensors& pieces, int root) {
-  std::vector<int64_t> sent = numels(pieces), expected = zero_sizes();
+  std::vector<int64_t> sent = numels_of(pieces), expected = zero_sizes();
   if (rank() != root) sent = zero_sizes();
   expected[size_t(root)] = out.numel();
   channel_->open(descriptor_of(Op::scatter, out, /*numel=*/0, root), {{}, sent, expected});
   const at::Tensor dense = dense_like(out);
-  const Tensors inputs = dense_inputs(pieces);
-  Transfers moves = channel_->transfers();
+  const Tensors inputs = contiguous(pieces);
+  Transfers transfers = channel_->transfers();
   if (rank() != root) {
-    moves.receive(dense, channel_->data(root));
+    transfers.receive(dense, channel_->data(root));
   } else {
-    visit_others(all_, rank(), [&](size_t i) { moves.send(inputs[i], channel_->data(all_[i])); });
+    visit_others(all_, rank(), [&](size_t i) { transfers.send(inputs[i], channel_->data(all_[i])); });
   }
-  channel_->run(moves);
-  mpi::copy_back(out, rank() == root ? inputs[size_t(root)] : dense);
+  channel_->run(transfers);
+  copy_back(out, rank() == root ? inputs[size_t(root)] : dense);
 }
 
 void Transport::gather(Tensors& pieces, const at::Tensor& shard, int root) {
-  std::vector<int64_t> sent = zero_sizes(), expected = numels(pieces);
+  std::vector<int64_t> sent = zero_sizes(), expected = numels_of(pieces);
   if (rank() != root) expected = zero_sizes();
   sent[size_t(root)] = shard.numel();
   channel_->open(descriptor_of(Op::gather, shard, /*numel=*/0, root), {{}, sent, expected});
-  Tensors dense = dense_targets(pieces);
+  Tensors dense = dense_like(pieces);
   const at::Tensor local = shard.contiguous();
-  Transfers moves = channel_->transfers();
+  Transfers transfers = channel_->transfers();
   if (rank() != root) {
-    moves.send(local, channel_->data(root));
+    transfers.send(local, channel_->data(root));
   } else {
-    visit_others(all_, rank(), [&](size_t i) { moves.receive(dense[i], channel_->data(all_[i])); });
+    visit_others(all_, rank(), [&](size_t i) { transfers.receive(dense[i], channel_->data(all_[i])); });
     dense[size_t(root)] = local;
   }
-  channel_->run(moves);
+  channel_->run(transfers);
   copy_back(pieces, dense);
 }
 
 void Transport::all_to_all(Tensors& outs, const Tensors& pieces) {
-  const std::vector<int64_t> sent = numels(pieces), expected = numels(outs);
+  const std::vector<int64_t> sent = numels_of(pieces), expected = numels_of(outs);
   channel_->open(descriptor_of(Op::all_to_all, pieces[0], /*numel=*/0), {{}, sent, expected});
-  Tensors dense = dense_targets(outs);
-  const Tensors inputs = dense_inputs(pieces);
-  Transfers moves = channel_->transfers();
-  visit_others(all_, rank(), [&](size_t i) { moves.receive(dense[i], channel_->data(all_[i])); });
-  visit_others(all_, rank(), [&](size_t i) { moves.send(inputs[i], channel_->data(all_[i])); });
+  Tensors dense = dense_like(outs);
+  const Tensors inputs = contiguous(pieces);
+  Transfers transfers = channel_->transfers();
+  visit_others(all_, rank(), [&](size_t i) { transfers.receive(dense[i], channel_->data(all_[i])); });
+  visit_others(all_, rank(), [&](size_t i) { transfers.send(inputs[i], channel_->data(all_[i])); });
   dense[size_t(rank())] = inputs[size_t(rank())];
-  channel_->run(moves);
+  channel_->run(transfers);
   copy_back(outs, dense);
 }
 

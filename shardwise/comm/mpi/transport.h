@@ -14,10 +14,6 @@
 
 namespace shardwise::comm::mpi {
 
-/// Returns `x` if it is contiguous, else an uninitialized contiguous tensor of its shape.
-at::Tensor dense_like(const at::Tensor& x);
-/// Copies `dense` into `x` unless they are the same tensor.
-void copy_back(at::Tensor& x, const at::Tensor& dense);
 /// Returns consecutive slices along dim 0, of the given sizes or evenly split.
 std::vector<at::Tensor> split_rows(const at::Tensor& x, const std::vector<int64_t>& sizes);
 std::vector<at::Tensor> split_evenly(const at::Tensor& flat, int parts);

@@ -10,17 +10,12 @@
 
 #include "shardwise/comm/reduce.h"
 #include "shardwise/comm/shm/transport.h"
+#include "shardwise/comm/tensor_lists.h"
 
 namespace shardwise::comm::shm {
 namespace {
 
 static_assert(kMaxRanks * sizeof(int64_t) <= kInlineBytes);
-
-std::vector<int64_t> numels_of(const std::vector<at::Tensor>& pieces) {
-  std::vector<int64_t> numels;
-  for (const at::Tensor& piece : pieces) numels.push_back(piece.numel());
-  return numels;
-}
 
 }  // namespace
 
@@ -92,10 +87,7 @@ void Transport::run_on_peer_buffers(const at::Tensor& x, const base::Split* rows
 
 void Transport::all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
                                int64_t dim) {
-  std::vector<at::Tensor> pieces;
-  for (int peer = 0; peer < size(); ++peer) {
-    pieces.push_back(out.narrow(dim, split.range(peer).begin, split.range(peer).size()));
-  }
+  std::vector<at::Tensor> pieces = pieces_of(out, split, dim);
   all_gather_pieces(pieces, shard, dim);
 }
 
