@@ -19,6 +19,8 @@ using nlohmann::json;
 
 namespace {
 
+constexpr int kMaxValues = 1 << 24;  // of one flag; CLI11 reads twice that as "one value at a time"
+
 /// Splits "--tp,--tp-size N" into the flag's names and the placeholder of its value.
 struct FlagNames {
   std::string names, value;
@@ -101,9 +103,15 @@ void Flags::text(const std::string& names, std::optional<std::string>& target, c
   add_value(names, help, [&target](const std::string&, const std::string& text) { target = text; });
 }
 
+// CLI11 would read "[a,b]" as two values and "{}" as none if it converted the values to a vector itself.
 void Flags::values(const std::string& names, std::vector<std::string>& target, const std::string& help) {
   const FlagNames parts(names);
-  added(app_->add_option(parts.names, target, help))->type_name(parts.value);
+  const CLI::callback_t set = [&target](const CLI::results_t& given) {
+    target = given;
+    return true;
+  };
+  CLI::Option* option = added(app_->add_option(parts.names, set, help))->type_name(parts.value + " ...");
+  option->expected(/*value_min=*/1, kMaxValues)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 void Flags::on_off(const std::string& names, bool& target, const std::string& help) {

@@ -23,7 +23,7 @@ void add_flags(Flags& flags, TokenizeOptions& o, ModeFlags& modes) {
       "add the tokenizer's special tokens around a text; with --decode, print special tokens other than "
       "SentencePiece control symbols [on]");
   flags.group("Files");
-  flags.values("--text PATH...", o.text, "files and directories; each file is one text of less than 1 GiB");
+  flags.values("--text PATH", o.text, "files and directories; each file is one text of less than 1 GiB");
   flags.value("--out FILE", o.out, "file to write the ids to (format: shardwise/text/token_file.h)");
   flags.value("--end-token TOKEN", o.end_token, "token to append to every text, such as <|endoftext|>");
   flags.on_off("--json", o.json, "print the summary as one JSON object");
