@@ -207,7 +207,7 @@ std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const trai
 }
 
 void warn_of_start(const train::Job& job) {
-  const auto& directory = job.resumed() ? job.resumed() : job.initial();
+  const auto& directory = job.starting_checkpoint();
   if (!directory) return;
   const auto& given = job.resumed() ? job.options().resume : job.options().init;
   checkpoint::warn_of_missing_latest(*given, *directory, "train");

@@ -229,9 +229,9 @@ Job::Job(const TrainOptions& given)
       config_(choose_config(options(), resumed_, initial_)),
       frozen_(frozen_by(options().freeze, config_)),
       first_step_(checked_start(options(), config_, resumed_, initial_, frozen_)),
-      text_(options(), resumed_ ? resumed_ : initial_),
+      text_(options(), starting_checkpoint()),
       windows_(text_.tokens(), window_options(options())),
-      auxiliary_files_(auxiliary_files_of(options(), text_, resumed_ ? resumed_ : initial_)),
+      auxiliary_files_(auxiliary_files_of(options(), text_, starting_checkpoint())),
       fingerprint_(fingerprint_now()) {
   check_vocabulary(config_, text_.tokens());
   if (resumed_) check_same_tokenizer(text_, *resumed_);
@@ -241,7 +241,7 @@ Job::Job(const TrainOptions& given)
 }
 
 uint64_t Job::fingerprint_now() const {
-  const auto& directory = resumed_ ? resumed_ : initial_;
+  const auto& directory = starting_checkpoint();
   uint64_t hash = base::mix(base::kHashBegin, static_cast<uint64_t>(first_step_));
   hash = base::mix(hash, text_.tokens().fingerprint());
   if (!directory) return hash;

@@ -31,6 +31,10 @@ class Job {
   /// The step-N directory of --resume and the model directory of --init; at most one is set.
   const std::optional<std::filesystem::path>& resumed() const { return resumed_; }
   const std::optional<std::filesystem::path>& initial() const { return initial_; }
+  /// The one of both that is set: the directory that the weights are loaded from.
+  const std::optional<std::filesystem::path>& starting_checkpoint() const {
+    return resumed_ ? resumed_ : initial_;
+  }
   /// The auxiliary files that are written into every checkpoint, by name: the tokenizer's files, the
   /// generation_config.json of the checkpoint that the run starts from, and the run's training.json.
   const std::map<std::string, std::string>& auxiliary_files() const { return auxiliary_files_; }

@@ -23,7 +23,7 @@ bool is_due(int64_t step, int64_t every, int64_t last) {
 }
 
 void log_load(const Job& job, const checkpoint::LoadCost& cost, const comm::Group& group) {
-  checkpoint::log_load("train", job.resumed() ? *job.resumed() : *job.initial(), cost, group);
+  checkpoint::log_load("train", *job.starting_checkpoint(), cost, group);
 }
 
 /// Rejects --split-batch if collectives progress only inside calls: the schedule would hide no communication

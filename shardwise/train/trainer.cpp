@@ -46,11 +46,6 @@ Usage usage_since(const comm::Counters& before, double step_ms, const comm::Grou
   return usage;
 }
 
-/// Returns the checkpoint that the weights are loaded from, if any.
-const std::optional<std::filesystem::path>& starting_checkpoint(const Job& job) {
-  return job.resumed() ? job.resumed() : job.initial();
-}
-
 /// Allocates the weights and freezes the parameters of --freeze. The values are not set yet.
 std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::Group& group) {
   auto weights =
@@ -63,7 +58,7 @@ std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::G
 
 /// Loads or initializes the weights. Returns the cost of loading, or nullopt if they are initialized.
 std::optional<checkpoint::LoadCost> load_or_initialize_(const Job& job, model::DecoderWeights& weights) {
-  if (const auto& directory = starting_checkpoint(job)) {
+  if (const auto& directory = job.starting_checkpoint()) {
     return checkpoint::cost_of(checkpoint::load_weights(*directory, weights), weights);
   }
   weights.initialize_(job.options().seed);
