@@ -240,6 +240,11 @@ Job::Job(const TrainOptions& given)
     check_save_directory(*options().save, resumed_, first_step_);  // last, since it creates the directory
 }
 
+void Job::check_no_later_steps() const {
+  const path save = *options().save;
+  if (!resumes_latest(save, resumed_)) check_nothing_later(save, first_step_);
+}
+
 uint64_t Job::fingerprint_now() const {
   const auto& directory = starting_checkpoint();
   uint64_t hash = base::mix(base::kHashBegin, static_cast<uint64_t>(first_step_));

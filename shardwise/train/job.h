@@ -42,6 +42,10 @@ class Job {
   const Frozen& frozen() const { return frozen_; }
   /// The number of optimizer steps done before this run.
   int64_t first_step() const { return first_step_; }
+  /// Checks that the directory of --save, which must be given, has no step after first_step(), also once this
+  /// run has its lock: another run may have saved there since the constructor checked it.
+  /// Errors: c10::ValueError; base::FileError if the directory cannot be read.
+  void check_no_later_steps() const;
   /// A hash of the starting checkpoint and the text at construction. Ranks compare their hashes to detect
   /// that an input changed while they started.
   uint64_t fingerprint() const { return fingerprint_; }

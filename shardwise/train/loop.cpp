@@ -37,12 +37,13 @@ void check_split_batch_backend(const TrainOptions& options, const comm::Group& g
 }
 
 /// Collective. Returns rank 0's lock of the directory of --save.
-std::optional<checkpoint::RunLock> lock_save_directory(const TrainOptions& options,
-                                                       const comm::Group& group) {
+std::optional<checkpoint::RunLock> lock_save_directory(const Job& job, const comm::Group& group) {
   std::optional<checkpoint::RunLock> lock;
   checkpoint::ValidationErrors errors;
   errors.collect([&] {
-    if (options.save && group.rank() == 0) lock.emplace(*options.save);
+    if (!job.options().save || group.rank() != 0) return;
+    lock.emplace(*job.options().save);
+    job.check_no_later_steps();
   });
   errors.raise_on_any_rank(group);
   return lock;
@@ -61,7 +62,7 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, con
   const TrainOptions& options = job.options();
   check_split_batch_backend(options, group);
   check_overlap(options.overlap, group);
-  const std::optional<checkpoint::RunLock> lock = lock_save_directory(options, group);
+  const std::optional<checkpoint::RunLock> lock = lock_save_directory(job, group);
   Trainer trainer(job, group);
   if (trainer.load_cost()) log_load(job, *trainer.load_cost(), group);
   if (on_start) on_start();

@@ -66,6 +66,31 @@ TEST(Start, RepeatsASaveThatWasKilledBeforeItMovedTheLink) {
                "must not contain steps after 4, where this run starts; got step-6");
 }
 
+/// Checks that the ranks of a new run that saves to `scratch`/saved all throw `named`, if `change` happens
+/// between the job's checks and the lock of that directory.
+void expect_refused_at_the_lock(const std::function<void(const Scratch& scratch)>& change,
+                                const std::string& named) {
+  for (const int tp : {1, 2}) {
+    const Scratch scratch;
+    train::TrainOptions options = small_options(scratch);
+    options.save = scratch / "saved";
+    options.tp = tp;
+    const Job job(options);
+    change(scratch);
+    on_ranks(tp, [&](const comm::Group& group) {
+      const auto run = [&] { train::run(job, group, [](const train::StepRecord&) {}); };
+      EXPECT_PRED2(test::contains, test::error_text<base::CollectiveError>(run), named);
+    });
+  }
+}
+
+// Pruning would have deleted the other run's checkpoint.
+TEST(Start, RefusesStepsThatAnotherRunSavedBeforeItReleasedTheLock) {
+  expect_refused_at_the_lock(
+      [](const Scratch& scratch) { fs::create_directories(scratch / "saved/step-400"); },
+      "must not contain steps after 0, where this run starts; got step-400");
+}
+
 TEST(Start, FingerprintIgnoresFilesThatNoRunReads) {
   const Scratch scratch;
   train::TrainOptions options = small_options(scratch);
