@@ -171,8 +171,10 @@ void check_report(const std::string& file) {
 }
 
 /// Returns the paths of all files that the run reads, which output flags must not name.
-std::vector<std::string> inputs_of(const TrainOptions& options, const Text& text) {
+std::vector<std::string> inputs_of(const TrainOptions& options, const Text& text,
+                                   const std::optional<path>& start) {
   std::vector<std::string> inputs = text.paths();
+  if (start) inputs.push_back(*start);
   inputs.insert(inputs.end(), options.text.begin(), options.text.end());
   if (options.tokens) inputs.push_back(*options.tokens);
   if (options.model_config) inputs.push_back(*options.model_config);
@@ -181,11 +183,11 @@ std::vector<std::string> inputs_of(const TrainOptions& options, const Text& text
   return inputs;
 }
 
-void check_files(const TrainOptions& options, const Text& text) {
+void check_files(const TrainOptions& options, const std::vector<std::string>& inputs) {
   for (const auto& [flag, file] : {std::pair("--log", options.log), {"--report", options.report}}) {
     if (!file) continue;
     check_directory_of(flag, path(*file).parent_path(), options.save.value_or(""));
-    base::check_not_an_input(std::string("train: ") + flag, *file, inputs_of(options, text));
+    base::check_not_an_input(std::string("train: ") + flag, *file, inputs);
   }
   if (options.log) check_log(*options.log);
   if (options.report) check_report(*options.report);
@@ -235,7 +237,7 @@ Job::Job(const TrainOptions& given)
       fingerprint_(fingerprint_now()) {
   check_vocabulary(config_, text_.tokens());
   if (resumed_) check_same_tokenizer(text_, *resumed_);
-  check_files(options(), text_);
+  check_files(options(), inputs_of(options(), text_, starting_checkpoint()));
   if (options().save)
     check_save_directory(*options().save, resumed_, first_step_);  // last, since it creates the directory
 }

@@ -146,6 +146,17 @@ TEST_F(BadInput, OutputsThatAreInputs) {
   }
 }
 
+TEST_F(BadInput, OutputsInTheStartingCheckpoint) {
+  const std::string good = checkpoint();
+  for (const char* start : {"--init", "--resume"}) {
+    for (const char* flag : {"--log", "--report"}) {
+      for (const char* file : {"good/step-2/config.json", "good/step-2/model.safetensors", "good/latest/new"})
+        expect_refused({{start, good}, {"--steps", "4"}, {flag, scratch_ / file}},
+                       {flag, "must not overwrite an input", scratch_ / file, "good/step-2"});
+    }
+  }
+}
+
 TEST_F(BadInput, ConfigFile) {
   const auto file = [&](const char* text) {
     return Arguments{{"--config", scratch_.put("flags.json", text)}};
