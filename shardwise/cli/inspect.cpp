@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/json.h"
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/checkpoint/inspect.h"
 #include "shardwise/checkpoint/tied_head.h"
@@ -34,7 +35,16 @@ void add_flags(Flags& flags, InspectOptions& o) {
   flags.on_off("--json", o.json, "print one JSON object instead of a table");
 }
 
+// The longest name and the most dims that are shown as they are: more than those of any model in use. The
+// table pads every row to its longest cell, so a hostile file could make it arbitrarily large.
+constexpr size_t kMaxName = 120, kMaxDims = 8;
+
+std::string name_text(const std::string& name) {
+  return name.size() <= kMaxName ? base::printable(name) : base::shown(name);
+}
+
 std::string shape_text(const Shape& shape) {
+  if (shape.size() > kMaxDims) return base::shown(nlohmann::json(shape));
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
@@ -50,7 +60,7 @@ std::string listed(const std::vector<std::string>& texts) {
 }
 
 Row row_of(const InspectedTensor& tensor) {
-  Row row{base::printable(tensor.name), io::dtype_name(tensor.dtype), shape_text(tensor.shape), tensor.rule};
+  Row row{name_text(tensor.name), io::dtype_name(tensor.dtype), shape_text(tensor.shape), tensor.rule};
   if (tensor.rank_shapes.size() < 2) return row;
   std::vector<std::string> shapes;
   for (const Shape& shape : tensor.rank_shapes) shapes.push_back(shape_text(shape));
@@ -91,7 +101,7 @@ std::string to_json(const Inspection& found) {
                               {"bytes_read", found.bytes_read},
                               {"tensors", nlohmann::ordered_json::array()}};
   for (const InspectedTensor& tensor : found.tensors) json["tensors"].push_back(to_json(tensor));
-  return json.dump() + "\n";
+  return json_line(json);
 }
 
 void check_values(const InspectOptions& o) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/checkpoint/checkpoint.h"
 #include "tests/checkpoint/stored_model.h"
 #include "tests/cli/trained_model.h"
 
@@ -69,6 +70,28 @@ TEST_F(ShardCommand, InspectPrintsTheShapesOnEachRank) {
   EXPECT_EQ(listed["rank_bytes"].size(), 2);
   EXPECT_EQ(listed["tensors"][0]["name"], "lm_head.weight");
   EXPECT_EQ(listed["tensors"][0]["rank_shapes"], json::parse("[[130, 24], [129, 24]]"));
+}
+
+// The name and the shape of a tensor that no model reads are the file's choice.
+TEST_F(ShardCommand, InspectShortensLongNamesAndShapes) {
+  const std::string directory = scratch_ / "long", file = directory + "/model.safetensors";
+  const auto with = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    fs::remove_all(directory);
+    fs::copy(checkpoint::resolve(model_), directory, fs::copy_options::recursive);
+    auto tensors = testing::read_safetensors(file);
+    tensors[name] = {"F32", shape, ""};
+    std::ofstream(file, std::ios::binary) << testing::safetensors_of(tensors);
+    const Outcome result = call({"inspect", directory});
+    EXPECT_EQ(result.code, 0) << result.errors;
+    return result.output;
+  };
+  const size_t rows = std::ranges::count(with("rotary_emb.inv_freq", {0}), '\n');
+  const std::string named = with(std::string(10'000, 'x') + ".rotary_emb.inv_freq", {0});
+  EXPECT_PRED2(contains, named, "\"xxx");
+  EXPECT_LT(named.size(), rows * 200);
+  const std::string shaped = with("rotary_emb.inv_freq", std::vector<int64_t>(10'000, 0));
+  EXPECT_PRED2(contains, shaped, "[0,0,0");
+  EXPECT_LT(shaped.size(), rows * 200);
 }
 
 TEST_F(ShardCommand, ValidationErrors) {
