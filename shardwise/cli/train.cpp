@@ -179,10 +179,10 @@ class Display {
   }
   void drop_repeated_() {
     const int64_t dropped = drop_steps_after(path_, *resumed_after_);
+    reopen_(std::ios::app);  // the file may be a new one
     if (dropped == 0) return;
     base::log_info(fmt::format("train: --log {}: removed {} steps after step {}, which this run repeats",
                                path_, dropped, *resumed_after_));
-    reopen_(std::ios::app);
   }
 
   TrainProgress progress_;

@@ -9,8 +9,12 @@
 namespace shardwise::cli {
 namespace {
 
+nlohmann::json parsed(const std::string& line) {
+  return nlohmann::json::parse(line, /*callback=*/nullptr, /*allow_exceptions=*/false);
+}
+
 bool is_of_later_step(const std::string& line, int64_t step) {
-  const auto record = nlohmann::json::parse(line, /*callback=*/nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json record = parsed(line);
   if (!record.is_object() || !record.contains("step")) return false;
   return record["step"].is_number_integer() && record["step"].get<int64_t>() > step;
 }
@@ -20,17 +24,21 @@ bool is_of_later_step(const std::string& line, int64_t step) {
 int64_t drop_steps_after(const std::string& path, int64_t step) {
   std::error_code missing;
   if (!std::filesystem::is_regular_file(path, missing)) return 0;
-  std::istringstream lines(base::read_text(path));
+  const std::string text = base::read_text(path);
+  std::istringstream lines(text);
   std::string kept;
   int64_t dropped = 0;
   for (std::string line; std::getline(lines, line);) {
+    const bool is_last_without_end = lines.eof();
+    if (is_last_without_end && parsed(line).is_discarded()) break;
     if (is_of_later_step(line, step)) {
       ++dropped;
     } else {
       kept += line + '\n';
     }
   }
-  if (dropped > 0) base::write_text(path, kept);
+  // The rename would replace a link by a file.
+  if (kept != text) base::write_text(std::filesystem::canonical(path), kept);
   return dropped;
 }
 

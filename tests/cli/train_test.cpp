@@ -267,6 +267,21 @@ TEST_F(TrainProgram, ALogHasEveryStepOnceAlsoAfterAResumeFromAnOlderStep) {
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4}));
 }
 
+TEST_F(TrainProgram, AResumedLogHasNoPartOfALine) {
+  const std::vector<std::string> common{"--log", scratch_ / "log", "--save", scratch_ / "saved"};
+  std::vector<std::string> first = argv(common), second = argv(common);
+  first.insert(first.end(), {"--stop-after", "2"});
+  Program begins(first, kOneThread);
+  expect_success(begins);
+  std::ofstream(scratch_ / "log", std::ios::app) << "{\"step\":3,\"lo";
+  second.insert(second.end(), {"--resume", scratch_ / "saved"});
+  Program goes_on(second, kOneThread);
+  expect_success(goes_on);
+  std::vector<int64_t> steps;
+  for (const json& record : steps_in(scratch_ / "log")) steps.push_back(record["step"]);
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4}));
+}
+
 TEST_F(TrainProgram, ReadsItsRankFromTorchrun) {
   const auto environment = [](const std::string& rank, const std::string& size) -> std::vector<std::string> {
     return {"RANK=" + rank,
