@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/files.h"
 #include "shardwise/comm/gather_values.h"
 
 namespace shardwise::checkpoint {
@@ -41,9 +42,15 @@ bool ValidationErrors::collect(const std::function<void()>& check) {
     check();
     return true;
   } catch (const c10::ValueError& error) {
-    if (first_.empty()) first_ = base::one_line(error);
-    return false;
+    add(error);
+  } catch (const base::FileError& error) {
+    add(error);
   }
+  return false;
+}
+
+void ValidationErrors::add(const c10::Error& error) {
+  if (first_.empty()) first_ = base::one_line(error);
 }
 
 void ValidationErrors::raise_on_any_rank(const comm::Group& group) const {

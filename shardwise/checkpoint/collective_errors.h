@@ -16,8 +16,8 @@ void all_ranks_or_throw(const comm::Group& group, const std::string& op, const s
 /// Collects a rank's validation errors, so that all ranks throw when only some of them find invalid data.
 class ValidationErrors {
  public:
-  /// Calls `check`, which does no I/O and no communication, and stores its c10::ValueError if it is the
-  /// first. Returns true if `check` did not throw.
+  /// Calls `check`, which does not communicate, and stores its c10::ValueError or base::FileError if it is
+  /// the first. Returns true if `check` did not throw.
   bool collect(const std::function<void()>& check);
   /// Collective. Throws on every rank if any rank has stored an error.
   /// Cost: one all_gather of 8 bytes, and one of the longest text if there is an error; nothing in a group of
@@ -26,6 +26,7 @@ class ValidationErrors {
   void raise_on_any_rank(const comm::Group& group) const;
 
  private:
+  void add(const c10::Error& error);
   std::string first_;
 };
 

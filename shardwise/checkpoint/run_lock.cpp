@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 
+#include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
 
@@ -18,33 +19,29 @@ namespace {
 
 constexpr size_t kMaxOwner = 100;  // bytes
 
-/// Returns what the owner has written; it may not have come to that yet.
+/// Returns what the owner has written: it does so after it has taken the lock.
 std::string owner_of(const base::Fd& file) {
   char text[kMaxOwner];
   const ssize_t bytes = pread(file.get(), text, sizeof(text), 0);
   return bytes > 0 ? std::string(text, size_t(bytes)) : "another process";
 }
 
-/// Waits a moment for a run that was killed, whose process the kernel may still be removing.
-bool try_lock(const base::Fd& file) {
-  constexpr int kTries = 100;
+/// Returns false with errno if there is no lock; EWOULDBLOCK if another process has it after `max_wait`.
+bool try_lock(const base::Fd& file, std::chrono::milliseconds max_wait) {
   constexpr useconds_t kPause = 20'000;
-  for (int i = 0; i < kTries; ++i) {
+  for (const base::Stopwatch watch;; usleep(kPause)) {
     if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) return true;
-    if (errno != EWOULDBLOCK) return false;
-    usleep(kPause);
+    if (errno != EWOULDBLOCK || watch.milliseconds() >= static_cast<double>(max_wait.count())) return false;
   }
-  errno = EWOULDBLOCK;
-  return false;
 }
 
 }  // namespace
 
-RunLock::RunLock(const std::filesystem::path& directory)
+RunLock::RunLock(const std::filesystem::path& directory, std::chrono::milliseconds max_wait)
     : file_(open((directory / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)) {
   const std::string path = directory / ".lock";
   if (!file_) throw base::FileError("open [SW0354]", path, errno);
-  if (!try_lock(file_)) {
+  if (!try_lock(file_, max_wait)) {
     TORCH_CHECK_VALUE(errno != EWOULDBLOCK, "train: --save ", directory.string(),
                       ": one run at a time may save here; got a run of ", owner_of(file_), " [SW0534]");
     base::log_warning(

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "shardwise/base/clock.h"
@@ -10,6 +12,7 @@
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/run_lock.h"
+#include "shardwise/comm/collective_backend.h"
 #include "shardwise/train/trainer.h"
 
 namespace shardwise::train {
@@ -36,13 +39,20 @@ void check_split_batch_backend(const TrainOptions& options, const comm::Group& g
       group.size()));
 }
 
+/// Rank 0 waits for the lock while its peers wait for rank 0, so it must find out long before they time out.
+std::chrono::milliseconds lock_wait(const comm::Group& group) {
+  const comm::CollectiveBackend* backend = group.backend();
+  return backend ? std::min(checkpoint::RunLock::kMaxWait, backend->timeout() / 2)
+                 : checkpoint::RunLock::kMaxWait;
+}
+
 /// Collective. Returns rank 0's lock of the directory of --save.
 std::optional<checkpoint::RunLock> lock_save_directory(const Job& job, const comm::Group& group) {
   std::optional<checkpoint::RunLock> lock;
   checkpoint::ValidationErrors errors;
   errors.collect([&] {
     if (!job.options().save || group.rank() != 0) return;
-    lock.emplace(*job.options().save);
+    lock.emplace(*job.options().save, lock_wait(group));
     job.check_no_later_steps();
   });
   errors.raise_on_any_rank(group);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/files.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
 
@@ -62,6 +63,18 @@ TEST(ValidationErrors, LowestRanksErrorIsThrownOnAllRanks) {
     }
     EXPECT_EQ(test::error_text<base::CollectiveError>([&] { errors.raise_on_any_rank(group); }),
               "first of rank 1");
+  });
+}
+
+TEST(ValidationErrors, AFileThatOneRankCannotWriteIsAnErrorOfAllRanks) {
+  on_ranks(2, [](const comm::Group& group) {
+    ValidationErrors errors;
+    EXPECT_EQ(errors.collect([&] {
+      if (group.rank() == 1) throw base::FileError("open", "file", "no permission");
+    }),
+              group.rank() == 0);
+    EXPECT_EQ(test::error_text<base::CollectiveError>([&] { errors.raise_on_any_rank(group); }),
+              "open file: no permission");
   });
 }
 

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <functional>
 
+#include "shardwise/checkpoint/run_lock.h"
+#include "shardwise/comm/collective_backend.h"
 #include "shardwise/train/trainer.h"
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
@@ -89,6 +91,29 @@ TEST(Start, RefusesStepsThatAnotherRunSavedBeforeItReleasedTheLock) {
   expect_refused_at_the_lock(
       [](const Scratch& scratch) { fs::create_directories(scratch / "saved/step-400"); },
       "must not contain steps after 0, where this run starts; got step-400");
+}
+
+TEST(Start, EveryRankReportsALockThatCannotBeOpened) {
+  expect_refused_at_the_lock([](const Scratch& scratch) { fs::create_directory(scratch / "saved/.lock"); },
+                             "/saved/.lock: Is a directory");
+}
+
+// A rank that waits longer for the lock than its peers wait for it would make them time out.
+TEST(Start, TheWaitForTheLockIsShorterThanTheTimeout) {
+  const Scratch scratch;
+  train::TrainOptions options = small_options(scratch);
+  options.save = scratch / "saved";
+  options.tp = 2;
+  const Job job(options);
+  const checkpoint::RunLock lock(*options.save);
+  on_ranks(2, [&](const comm::Group& group) {
+    const auto usual = group.backend()->timeout();
+    group.backend()->set_timeout(checkpoint::RunLock::kMaxWait / 2);
+    const auto run = [&] { train::run(job, group, [](const train::StepRecord&) {}); };
+    EXPECT_PRED2(test::contains, test::error_text<base::CollectiveError>(run),
+                 "one run at a time may save here");
+    group.backend()->set_timeout(usual);
+  });
 }
 
 TEST(Start, FingerprintIgnoresFilesThatNoRunReads) {
