@@ -6,6 +6,7 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/cli/load_json.h"
+#include "shardwise/cli/output.h"
 #include "shardwise/cli/units.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/plan/communication.h"
@@ -151,7 +152,7 @@ std::string to_json(const TrainReport& report) {
     if (const auto& shared = inventory.ranks[rank].peak_symmetric_heap)
       json["ranks"].back()["peak_symmetric_heap_bytes"] = *shared;
   }
-  return json.dump();
+  return json_line(json);
 }
 
 }  // namespace shardwise::cli

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shardwise/cli/output.h"
 #include "shardwise/cli/units.h"
 #include "shardwise/plan/peak.h"
 
@@ -77,7 +78,7 @@ std::string figures_json(const train::Job& job, const std::vector<train::StepRec
   for (const train::ShardShapes& parameter : inventory.parameters) {
     json["parameters"].push_back(parameter_json(parameter));
   }
-  return json.dump();
+  return json_line(json);
 }
 
 }  // namespace shardwise::cli

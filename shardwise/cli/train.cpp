@@ -2,7 +2,6 @@
 // summary.
 #include <fmt/ranges.h>
 
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/model_source.h"
+#include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/report.h"
 #include "shardwise/cli/run_figures.h"
@@ -238,9 +238,9 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
   base::log_info(describe(job));
   const auto [report, steps] = train_and_show(job, group);
   base::log_info(to_text(report));
-  if (json) std::puts(to_json(report).c_str());
+  if (json) print(to_json(report));
   const auto& file = job.options().report;  // last: a failed write hides none of the output above
-  if (file) base::write_text(*file, figures_json(job, steps, report) + "\n");
+  if (file) base::write_text(*file, figures_json(job, steps, report));
 }
 
 }  // namespace

@@ -105,6 +105,15 @@ TEST_F(TrainReport, AFailedReportKeepsTheOtherOutput) {
   EXPECT_EQ(json::parse(program.output())["step"], 4);
 }
 
+// The names of files are bytes, which JSON must replace.
+TEST_F(TrainReport, NamesThatAreNotUtf8FailNothing) {
+  const std::string save = scratch_ / "saved\xff", file = scratch_ / "report.json";
+  Program program(argv({"--json", "--save", save, "--report", file}), kOneThread);
+  expect_success(program);
+  EXPECT_EQ(json::parse(program.output())["saved"], scratch_ / "saved\uFFFD/step-4");
+  EXPECT_EQ(json::parse(test::contents(file))["steps"].size(), 4U);
+}
+
 TEST_F(TrainReport, FreezingByNameMatchesThePlan) {
   for (const char* block : {"model.layers.0.*", "model.layers.*"}) {
     SCOPED_TRACE(block);
