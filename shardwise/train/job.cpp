@@ -93,10 +93,22 @@ void check_length(const TrainOptions& options, const Config& config) {
                     config.max_position_embeddings, "; got ", options.seq_len, " [SW0203]");
 }
 
+/// Checks that the number of tokens that the checkpoint's run has read, and this run's after it, fit.
+void check_tokens_done(const io::SafetensorsFile& state) {
+  constexpr int64_t kMaxTokens = int64_t{1} << 62;
+  const int64_t sequences = checkpoint::read_progress(state, checkpoint::kSequences);
+  const int64_t seq_len = checkpoint::read_progress(state, checkpoint::kSeqLen);
+  TORCH_CHECK_VALUE(seq_len == 0 || sequences <= kMaxTokens / seq_len, state.path(),
+                    ": progress.sequences x progress.seq_len must be at most ", kMaxTokens, "; got ",
+                    sequences, " x ", seq_len, " [SW0701]");
+}
+
 /// Checks the resumed checkpoint and returns its step. It needs optimizer state for all trained parameters.
 int64_t checked_progress(const path& resumed, const Frozen& frozen) {
   checkpoint::check(resumed, /*needs_state=*/true, frozen.tensors);
-  return checkpoint::read_progress(checkpoint::open_state(resumed), checkpoint::kStep);
+  const io::SafetensorsFile state = checkpoint::open_state(resumed);
+  check_tokens_done(state);
+  return checkpoint::read_progress(state, checkpoint::kStep);
 }
 
 /// Checks the starting checkpoint and returns the number of steps done before this run.

@@ -55,10 +55,22 @@ void check_split_batch(const TrainOptions& o) {
   TORCH_CHECK_VALUE(broken.empty(), "train: --split-batch ", broken, " [SW0027]");
 }
 
+// Far more than any run has, and few enough that counters of tokens and bytes do not overflow.
+constexpr int64_t kMaxTokensPerStep = int64_t{1} << 40;
+
+void check_tokens_per_step(const TrainOptions& o) {
+  const bool fits = o.seq_len <= kMaxTokensPerStep && o.batch_size <= kMaxTokensPerStep / o.seq_len &&
+                    o.grad_accum <= kMaxTokensPerStep / o.seq_len / o.batch_size;
+  TORCH_CHECK_VALUE(fits, "train: --seq-len x --batch-size x --grad-accum must be at most ",
+                    kMaxTokensPerStep, " tokens; got ", o.seq_len, " x ", o.batch_size, " x ", o.grad_accum,
+                    " [SW0700]");
+}
+
 void check_steps(const TrainOptions& o) {
   at_least("--seq-len", o.seq_len, 1);
   at_least("--batch-size", o.batch_size, 1);
   at_least("--grad-accum", o.grad_accum, 1);
+  check_tokens_per_step(o);
   at_least("--steps", o.steps, 1);
   at_least("--tp", o.tp, 1);
   recompute_of(o.recompute);

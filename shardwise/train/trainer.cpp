@@ -170,7 +170,9 @@ StepRecord Trainer::step() {
 double Trainer::evaluate() {
   const at::NoGradGuard no_grad;
   const TrainOptions& o = job_.options();
-  const int64_t windows = std::min(job_.windows().validation_count(), o.eval_batches * o.batch_size);
+  const int64_t available = job_.windows().validation_count();
+  // The product of the flags alone may overflow.
+  const int64_t windows = std::min(available, std::min(available, o.eval_batches) * o.batch_size);
   double loss = 0;
   for (int64_t first = 0; first < windows; first += o.batch_size) {
     const Batch batch =

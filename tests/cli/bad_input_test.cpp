@@ -28,6 +28,10 @@ TEST_F(BadInput, NumbersOutOfRange) {
     expect_refused({{flag, "0"}}, {flag, "at least 1", "got 0"});
     expect_refused({{flag, "-3"}}, {flag, "at least 1", "got -3"});
   }
+  expect_refused({{"--grad-accum", "1000000000000000000"}},
+                 {"--seq-len x --batch-size x --grad-accum", "11 x 2 x 1000000000000000000"});
+  expect_refused({{"--batch-size", "1000000000000000000"}}, {"11 x 1000000000000000000 x 1"});
+  expect_refused({{"--seq-len", "9000000000000000000"}}, {"9000000000000000000 x 2 x 1"});
   for (const char* flag : {"--eval-every", "--save-every", "--keep", "--warmup"}) {
     expect_refused({{flag, "-1"}}, {flag, "at least 0", "got -1"});
   }

@@ -122,6 +122,12 @@ const std::vector<Damage> kDamagedState{
     {"missing",
      with_tensors([](StoredTensors& tensors) { tensors.erase(kNorm + ".exp_avg_sq"); }),
      {"must contain the tensor", kNorm + ".exp_avg_sq"}},
+    {"with more tokens than a counter holds",
+     with_tensors([](StoredTensors& tensors) {
+       const int64_t sequences = int64_t{1} << 62;
+       std::memcpy(tensors.at("progress.sequences").bytes.data(), &sequences, sizeof sequences);
+     }),
+     {"progress.sequences x progress.seq_len must be at most", "got 4611686018427387904 x 11"}},
     {"NaN, on the second rank",
      with_number(kDown + ".exp_avg", kOfRank1, std::nanf("")),
      {"optimizer.safetensors: " + kDown + ".exp_avg must be finite; got nan"}},

@@ -1,6 +1,7 @@
 #include "shardwise/train/loop.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -186,6 +187,16 @@ TEST(Loop, EvaluationIsEqualAtEveryTpSize) {
   const double reference = *run_job(options).summary.last.val_loss;
   EXPECT_NEAR(*run_job(with(options, 3, true)).summary.last.val_loss, reference, kRounding * reference);
   EXPECT_NEAR(*run_job(with(options, 2, false)).summary.last.val_loss, reference, kRounding * reference);
+}
+
+TEST(Loop, MoreEvaluationBatchesThanTheTextHasEvaluateAllOfIt) {
+  const Scratch scratch;
+  TrainOptions options = small_options(scratch);
+  options.val_fraction = 0.2;
+  options.eval_batches = 1000;
+  const double all = *run_job(options).summary.last.val_loss;
+  options.eval_batches = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(*run_job(options).summary.last.val_loss, all);
 }
 
 TEST(Loop, StopsBeforeTheStepWhoseLossIsNotFinite) {
