@@ -208,6 +208,11 @@ void check_files(const TrainOptions& options, const std::vector<std::string>& in
                     " and ", *options.report, " [SW0295]");
 }
 
+/// Refuses to save among the files of --text, where the next run would train on the checkpoints.
+void check_not_in_text(const TrainOptions& options) {
+  if (options.save) base::check_not_an_input("train: --save", *options.save, options.text);
+}
+
 void check_save_directory(const path& save, const std::optional<path>& resumed, int64_t first_step) try {
   if (base::is_directory(save) && !resumes_latest(save, resumed)) check_nothing_later(save, first_step);
   base::check_writable_directory(save);
@@ -249,6 +254,7 @@ Job::Job(const TrainOptions& given)
       fingerprint_(fingerprint_now()) {
   check_vocabulary(config_, text_.tokens());
   if (resumed_) check_same_tokenizer(text_, *resumed_);
+  check_not_in_text(options());
   check_files(options(), inputs_of(options(), text_, starting_checkpoint()));
   if (options().save)
     check_save_directory(*options().save, resumed_, first_step_);  // last, since it creates the directory

@@ -161,6 +161,13 @@ TEST_F(BadInput, OutputsInTheStartingCheckpoint) {
   }
 }
 
+TEST_F(BadInput, CheckpointsAmongTheText) {
+  scratch_.put("directory/text", testing::sample_text());
+  for (const char* save : {"directory", "directory/runs", "directory/new/run"})
+    expect_refused({{"--text", scratch_ / "directory"}, {"--save", scratch_ / save}},
+                   {"--save must not overwrite an input", scratch_ / save, scratch_ / "directory"});
+}
+
 TEST_F(BadInput, ConfigFile) {
   const auto file = [&](const char* text) {
     return Arguments{{"--config", scratch_.put("flags.json", text)}};
