@@ -48,11 +48,12 @@ std::string parent_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-/// Resolves links in `path`, whose last components need not exist.
+/// Resolves links in `path`, whose last components need not exist. "a/b/" and "a/b" give the same.
 fs::path resolved(const std::string& path) {
   std::error_code unknown;
   const auto found = fs::weakly_canonical(fs::absolute(path), unknown);
-  return unknown ? fs::path(path) : found;
+  if (unknown) return path;
+  return found.has_filename() ? found : found.parent_path();
 }
 
 bool is_in(const std::string& path, const std::string& directory) {

@@ -153,8 +153,8 @@ void check_nothing_later(const path& save, int64_t first_step) {
   }
 }
 
-void check_directory_of(const char* flag, const path& directory, const path& save) {
-  if (directory.empty() || directory.lexically_normal() == save.lexically_normal())
+void check_directory_of(const char* flag, const path& directory, const std::optional<std::string>& save) {
+  if (directory.empty() || (save && base::is_same_file(directory, *save)))
     return;  // the save directory exists by then
   TORCH_CHECK_VALUE(::access(directory.c_str(), W_OK | X_OK) == 0 && base::is_directory(directory),
                     "train: ", flag, " must be in a writable directory; got ", directory.string(),
@@ -198,7 +198,7 @@ std::vector<std::string> inputs_of(const TrainOptions& options, const Text& text
 void check_files(const TrainOptions& options, const std::vector<std::string>& inputs) {
   for (const auto& [flag, file] : {std::pair("--log", options.log), {"--report", options.report}}) {
     if (!file) continue;
-    check_directory_of(flag, path(*file).parent_path(), options.save.value_or(""));
+    check_directory_of(flag, path(*file).parent_path(), options.save);
     base::check_not_an_input(std::string("train: ") + flag, *file, inputs);
   }
   if (options.log) check_log(*options.log);

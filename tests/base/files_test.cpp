@@ -75,6 +75,7 @@ TEST(OutputChecks, ResolveLinks) {
   fs::create_symlink("in", directory / "linked");
   EXPECT_TRUE(is_same_file(file, directory / "linked/file"));
   EXPECT_TRUE(is_same_file(directory / "in/new", directory / "linked/./new"));
+  EXPECT_TRUE(is_same_file(directory / "in/new", directory / "in/new/"));
   EXPECT_FALSE(is_same_file(directory / "in/new", directory / "new"));
 }
 

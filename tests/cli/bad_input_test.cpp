@@ -109,6 +109,21 @@ TEST_F(BadInput, UnwritableOutputs) {
   expect_refused({{"--report", scratch_ / "nowhere/report"}}, {"--report", "nowhere"});
 }
 
+// However it is written, the directory of --save exists when the log is opened.
+TEST_F(BadInput, OutputsInTheSaveDirectoryAreAccepted) {
+  const std::string saved = scratch_ / "new/saved";
+  const std::string relative = fs::path(saved).lexically_relative(fs::current_path());
+  for (const std::string& save : {saved + "/", scratch_ / "./new/saved", relative}) {
+    ::testing::internal::CaptureStderr();
+    const int exit_code = run_program(
+        argv_of("train", training({{"--tp", "1"}, {"--save", save}, {"--log", saved + "/log.jsonl"}})));
+    const std::string errors = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(exit_code, 0) << save << ": " << errors;
+    EXPECT_TRUE(fs::is_regular_file(saved + "/log.jsonl"));
+    fs::remove_all(scratch_ / "new");
+  }
+}
+
 TEST_F(BadInput, OutputsThatAreNotRegularFiles) {
   ASSERT_EQ(::mkfifo((scratch_ / "pipe").c_str(), 0600), 0);
   fs::create_symlink("/dev/null", scratch_ / "null");  // a link, so that a bug cannot replace /dev/null
