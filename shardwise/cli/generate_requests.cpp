@@ -45,8 +45,8 @@ class PromptReader {
     const nlohmann::json object = base::parse_json(line, where);
     const base::Fields fields(object, where + ": ");
     check_keys(object, where);
-    Prompt prompt = object.contains("messages") ? of_chat(parse_ordered(line, where)["messages"])
-                                                : of_fields(object, fields, where);
+    Prompt prompt =
+        object.contains("messages") ? of_chat_line(line, where) : of_fields(object, fields, where);
     prompt.where = where;
     if (fields.find("max_new_tokens")) {
       prompt.max_new_tokens = fields.integer("max_new_tokens");
@@ -57,6 +57,16 @@ class PromptReader {
   }
 
  private:
+  /// The errors of the chat template name neither the file nor the line of the messages.
+  Prompt of_chat_line(const std::string& line, const std::string& where) const {
+    const OrderedJson messages = parse_ordered(line, where)["messages"];
+    try {
+      return of_chat(messages);
+    } catch (const c10::ValueError& error) {
+      C10_THROW_ERROR(ValueError, where + ": " + error.what_without_backtrace());
+    }
+  }
+
   /// Rejects unknown fields, which would be ignored.
   static void check_keys(const nlohmann::json& object, const std::string& where) {
     int prompts = 0;

@@ -198,6 +198,22 @@ TEST_F(BadInput, ConfigFile) {
   expect_refused({{"--config", scratch_ / "absent.json"}}, {"absent.json"});
 }
 
+TEST_F(BadInput, MessagesInALineOfABatch) {
+  const std::string good = checkpoint();
+  scratch_.put("good/step-2/tokenizer_config.json", "{}");
+  const auto refused = [&](const std::string& line, const std::vector<std::string>& named) {
+    const std::string batch = scratch_.put("batch", "{\"prompt\": \"x\"}\n" + line);
+    expect_refused("generate", {{"--model", good}, {"--batch-file", batch}}, named);
+  };
+  refused(R"({"messages": [{"role": "user"}]})", {"batch: line 2: ", "must have a chat template"});
+  scratch_.put("good/step-2/chat_template.jinja", "{{ raise_exception('no role') }}");
+  refused(R"({"messages": null})", {"batch: line 2: chat template: messages must be a list; got null"});
+  refused(R"({"messages": [3]})", {"batch: line 2: chat template: messages[0] must be an object; got 3"});
+  refused(R"({"messages": [{"role": "user"}]})", {"batch: line 2: ", "chat_template.jinja", "no role"});
+  const std::string digits(100, '7');
+  refused(R"({"messages": [)" + digits + "]}", {"batch: line 2: integers must have", "got \"777", "..."});
+}
+
 TEST_F(BadInput, OfARepeatedFlagTheLastCounts) {
   const auto before = listing(scratch_);
   EXPECT_PRED2(contains, usage_error({"shardwise", "train", "--lr", "1e-3", "--lr", "fast"}),
