@@ -21,6 +21,7 @@ class OrderCheck {
       case OperationKind::create:
       case OperationKind::write:
       case OperationKind::resize:
+      case OperationKind::symlink:
         if (!is_internal(operation.path)) add("changes a file with a final name in place");
         break;
       case OperationKind::rename:
@@ -35,7 +36,6 @@ class OrderCheck {
         if (is_internal(operation.path)) check_all_durable();
         break;
       case OperationKind::sync:
-      case OperationKind::symlink:
         break;
     }
     disk_.apply(operation);
