@@ -22,6 +22,7 @@
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 #include "tests/coverage/counts.h"
+#include "tests/support/deadline.h"
 
 namespace shardwise::testing {
 namespace {
@@ -229,7 +230,14 @@ void Worker::signal(int number) const {
   kill(pid_, number);
 }
 
-bool Worker::read_more() {
+bool Worker::read_more(double limit_s) {
+  pollfd readable{pipe_, POLLIN, 0};
+  if (poll(&readable, 1, static_cast<int>(scaled_s(limit_s) * 1e3)) == 0) {
+    ADD_FAILURE() << "a worker printed nothing for " << scaled_s(limit_s)
+                  << " s, and is killed; before: " << printed_;
+    signal(SIGKILL);
+    return false;
+  }
   char buffer[4096];
   const ssize_t n = read(pipe_, buffer, sizeof(buffer));
   if (n > 0) printed_.append(buffer, size_t(n));
@@ -238,7 +246,7 @@ bool Worker::read_more() {
 
 void Worker::wait_for(const std::string& text) {
   while (printed_.find(text) == std::string::npos) {
-    if (!read_more()) {
+    if (!read_more(kSilence)) {
       ADD_FAILURE() << "a worker ended without '" << text << "': " << printed_;
       return;
     }
@@ -247,12 +255,12 @@ void Worker::wait_for(const std::string& text) {
 
 const std::string& Worker::printed() {
   pollfd readable{pipe_, POLLIN, 0};
-  while (poll(&readable, 1, /*timeout=*/0) == 1 && read_more()) continue;
+  while (poll(&readable, 1, /*timeout=*/0) == 1 && read_more(kSilence)) continue;
   return printed_;
 }
 
-std::string Worker::output() {
-  while (read_more()) continue;
+std::string Worker::output(double limit_s) {
+  while (read_more(limit_s)) continue;
   return printed_;
 }
 
@@ -271,9 +279,9 @@ std::vector<Worker> start_workers(const std::string& scenario, int size, int tim
   return workers;
 }
 
-std::vector<std::string> outputs_of(std::vector<Worker>& workers) {
+std::vector<std::string> outputs_of(std::vector<Worker>& workers, double limit_s) {
   std::vector<std::string> outputs;
-  for (Worker& worker : workers) outputs.push_back(worker.output());
+  for (Worker& worker : workers) outputs.push_back(worker.output(limit_s));
   return outputs;
 }
 

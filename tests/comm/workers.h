@@ -12,6 +12,10 @@
 
 namespace shardwise::testing {
 
+/// The time for which a worker may print nothing while a test waits, in seconds of a fast machine: longer
+/// than any timeout of a group.
+inline constexpr double kSilence = 120;
+
 /// A rank in a process of its own. The scenarios:
 /// "all_reduce", "all_reduce_async", "share_shard": repeats the collective until an error, and prints it.
 /// "share": binds to its share of the cores and prints `took 2 threads on 0 1`, its processors.
@@ -31,12 +35,13 @@ class Worker {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  /// Waits until it has printed `text`; fails the test if it ends before.
+  /// Waits until it has printed `text`; fails the test if it ends before, or is silent for kSilence.
   void wait_for(const std::string& text);
   /// Returns what it has printed so far.
   const std::string& printed();
-  /// Waits for its end and returns all that it printed.
-  std::string output();
+  /// Waits for its end and returns all that it printed. Fails the test and kills it if it is silent for
+  /// `limit_s`.
+  std::string output(double limit_s = kSilence);
   /// Waits for its end and returns waitpid's status. Its output must have been read.
   int wait();
 
@@ -45,14 +50,15 @@ class Worker {
   int pipe_ = -1;
   std::string printed_;
 
-  /// Reads what is in the pipe, after waiting for something to be there. Returns false at its end.
-  bool read_more();
+  /// Reads what is in the pipe, after waiting for something to be there. Returns false at its end; after
+  /// `limit_s` fails the test, kills the worker and returns false.
+  bool read_more(double limit_s);
 };
 
 /// Starts one worker for each rank of a new job.
 std::vector<Worker> start_workers(const std::string& scenario, int size, int timeout_ms = 20'000);
-/// Waits for the end of all workers and returns what each printed.
-std::vector<std::string> outputs_of(std::vector<Worker>& workers);
+/// Waits for the end of all workers and returns what each printed; `limit_s` as in Worker::output.
+std::vector<std::string> outputs_of(std::vector<Worker>& workers, double limit_s = kSilence);
 
 /// Runs "all_reduce", "all_reduce_async", "share_shard" or "barrier" once.
 void run_collective(const comm::Group& group, const std::string& name);
