@@ -107,7 +107,7 @@ void check(const DoctorOptions& o, const ModelSource& model) {
                     o.model.tokenizer.value_or(""), " alone [SW0050]");
 }
 
-/// Returns a target that refers to `o` and `model`.
+/// The result refers to `o` and `model`, which must outlive it.
 doctor::Target target_of(const DoctorOptions& o, const ModelSource& model) {
   return {model.config(), model.dtype(), [&](model::DecoderWeights& weights) {
             model.load(weights, o.seed);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "shardwise/cli/output.h"
 #include "shardwise/cli/table.h"
 #include "shardwise/doctor/results.h"
 
@@ -210,7 +211,7 @@ std::string to_json(const DoctorReport& doctor_report) {
     json["checks"].push_back(
         {{"name", check.name}, {"scope", check.scope}, {"passed", check.passed}, {"detail", check.detail}});
   for (const TrafficLine& line : report.traffic) json["traffic"].push_back(to_json(line));
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_line(json);
 }
 
 }  // namespace shardwise::cli

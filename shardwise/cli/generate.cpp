@@ -82,7 +82,6 @@ Json per_second(int64_t tokens, double seconds) {
   return seconds > 0 ? Json(static_cast<double>(tokens) / seconds) : Json();
 }
 
-/// Returns the JSON of one completion.
 Json result_of(const GenerateJob& job, size_t index, const infer::Completion& completion,
                const StreamingDetokenizer* text) {
   Json result{{"prompt_ids", job.requests[index].prompt}, {"token_ids", completion.token_ids}};
@@ -134,7 +133,6 @@ Json to_json(const GenerateJob& job, const RunFigures& figures) {
   return json;
 }
 
-/// Logs one line to standard error.
 void log_speed(const infer::Timings& t) {
   const auto part = [](const char* what, int64_t tokens, double seconds) {
     const double rate = seconds > 0 ? static_cast<double>(tokens) / seconds : 0;

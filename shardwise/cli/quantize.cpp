@@ -63,7 +63,7 @@ std::string to_json(const QuantizeOptions& o, const config::Quantization& how, c
                                     {"tensors", written.tensors},
                                     {"bytes", written.bytes},
                                     {"seconds", seconds}};
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_line(json);
 }
 
 }  // namespace
