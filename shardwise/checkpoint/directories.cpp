@@ -17,6 +17,7 @@
 #include "shardwise/base/log.h"
 #include "shardwise/base/random.h"
 #include "shardwise/checkpoint/contents.h"
+#include "shardwise/checkpoint/file_lock.h"
 
 namespace shardwise::checkpoint {
 
@@ -39,11 +40,16 @@ base::Fd try_lock(const fs::path& path) {
   return directory && ::flock(directory.get(), LOCK_EX | LOCK_NB) == 0 ? std::move(directory) : base::Fd();
 }
 
-/// Waits for the lock. Errors: base::FileError if the directory cannot be opened.
-base::Fd lock(const fs::path& path) {
+/// Waits for the lock. Errors: base::FileError if the directory cannot be opened, or if another process has
+/// the lock after `max_wait`.
+base::Fd lock(const fs::path& path, std::chrono::milliseconds max_wait = kMaxLockWait) {
   base::Fd directory = open_directory(path);
   if (!directory) throw base::FileError("open directory [SW0360]", path, errno);
-  while (::flock(directory.get(), LOCK_EX) != 0 && errno == EINTR) {  // a signal that was handled
+  if (!lock_within(directory, max_wait) && errno == EWOULDBLOCK) {
+    throw base::FileError("lock directory [SW0702]", path,
+                          fmt::format("another process has had its lock for {:.1f} s; end that process "
+                                      "(`fuser -v` lists it) or save elsewhere",
+                                      std::chrono::duration<double>(max_wait).count()));
   }
   return directory;
 }
@@ -121,8 +127,10 @@ void remove_stale_siblings(const fs::path& target) {
   }
 }
 
-TemporaryDirectory::TemporaryDirectory(fs::path path) : path_(std::move(path)) {
-  const base::Fd dir = lock(path_.parent_path());  // cleanup must not see the new directory before its lock
+TemporaryDirectory::TemporaryDirectory(fs::path path, std::chrono::milliseconds max_wait)
+    : path_(std::move(path)) {
+  const base::Fd dir =
+      lock(path_.parent_path(), max_wait);  // cleanup must not see the new directory before its lock
   if (::mkdir(path_.c_str(), 0777) != 0) throw base::FileError("make directory [SW0351]", path_, errno);
   lock_ = lock(path_);
 }
@@ -155,8 +163,8 @@ bool TemporaryDirectory::publish_new(const fs::path& target) {
 }
 
 // Locks DIR, so that cleanup in another process cannot remove the new link before the rename.
-void point_latest(const fs::path& dir, int64_t step) {
-  const base::Fd of_dir = lock(dir);
+void point_latest(const fs::path& dir, int64_t step, std::chrono::milliseconds max_wait) {
+  const base::Fd of_dir = lock(dir, max_wait);
   base::replace_symlink(dir / kLatest, step_name(step));
 }
 

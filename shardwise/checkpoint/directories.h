@@ -2,6 +2,7 @@
 //
 // Rank 0 alone calls these functions; save.cpp writes the files in the directories.
 #pragma once
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -9,6 +10,10 @@
 #include "shardwise/base/fd.h"
 
 namespace shardwise::checkpoint {
+
+/// The longest wait for the lock of a directory: processes of ours hold it for moments, or while they remove
+/// what a killed one has left there.
+inline constexpr std::chrono::milliseconds kMaxLockWait{60'000};
 
 /// Returns the name of a step's directory, such as `step-100`.
 std::string step_name(int64_t step);
@@ -28,8 +33,9 @@ void remove_stale_siblings(const std::filesystem::path& target);
 /// directory left by a process that exited. The destructor removes the directory unless it was published.
 class TemporaryDirectory {
  public:
-  /// Errors: base::FileError if the directory exists or cannot be created.
-  explicit TemporaryDirectory(std::filesystem::path path);
+  /// Errors: base::FileError if the directory exists or cannot be created, or if another process has the lock
+  /// of its parent after `max_wait`.
+  explicit TemporaryDirectory(std::filesystem::path path, std::chrono::milliseconds max_wait = kMaxLockWait);
   ~TemporaryDirectory();
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
@@ -47,8 +53,10 @@ class TemporaryDirectory {
   base::Fd lock_;
 };
 
-/// Points the link DIR/latest to the step's directory atomically. Errors: base::FileError.
-void point_latest(const std::filesystem::path& dir, int64_t step);
+/// Points the link DIR/latest to the step's directory atomically. Errors: base::FileError, also if another
+/// process has the lock of DIR after `max_wait`.
+void point_latest(const std::filesystem::path& dir, int64_t step,
+                  std::chrono::milliseconds max_wait = kMaxLockWait);
 
 /// Removes the incomplete directories and links in `dir`, if it exists, whose process has exited.
 /// Errors: base::FileError.

@@ -3,16 +3,15 @@
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <string>
 
-#include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
+#include "shardwise/checkpoint/file_lock.h"
 
 namespace shardwise::checkpoint {
 namespace {
@@ -26,22 +25,13 @@ std::string owner_of(const base::Fd& file) {
   return bytes > 0 ? std::string(text, size_t(bytes)) : "another process";
 }
 
-/// Returns false with errno if there is no lock; EWOULDBLOCK if another process has it after `max_wait`.
-bool try_lock(const base::Fd& file, std::chrono::milliseconds max_wait) {
-  constexpr useconds_t kPause = 20'000;
-  for (const base::Stopwatch watch;; usleep(kPause)) {
-    if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) return true;
-    if (errno != EWOULDBLOCK || watch.milliseconds() >= static_cast<double>(max_wait.count())) return false;
-  }
-}
-
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& directory, std::chrono::milliseconds max_wait)
     : file_(open((directory / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)) {
   const std::string path = directory / ".lock";
   if (!file_) throw base::FileError("open [SW0354]", path, errno);
-  if (!try_lock(file_, max_wait)) {
+  if (!lock_within(file_, max_wait)) {
     TORCH_CHECK_VALUE(errno != EWOULDBLOCK, "train: --save ", directory.string(),
                       ": one run at a time may save here; got a run of ", owner_of(file_), " [SW0534]");
     base::log_warning(

@@ -74,6 +74,20 @@ TEST(TemporaryDirectory, IsLockedOnlyWhileItIsWritten) {
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
+// Whoever may read the directory may hold its lock, for days.
+TEST(TemporaryDirectory, AndLatestDoNotWaitForeverForTheParentsLock) {
+  constexpr std::chrono::milliseconds kWait{50};
+  const test::TemporaryDirectory dir;
+  const base::Fd lock(::open(dir.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_SH), 0);
+  const std::string named = "lock directory " + dir.path() + ": another process has had its lock for";
+  EXPECT_PRED2(test::contains,
+               test::error_text<base::FileError>([&] { TemporaryDirectory(dir / "new", kWait); }), named);
+  EXPECT_PRED2(test::contains, test::error_text<base::FileError>([&] { point_latest(dir.path(), 1, kWait); }),
+               named);
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+}
+
 // Another process must not remove a directory between its creation and its lock.
 TEST(TemporaryDirectory, CreationAndCleanupLockTheParent) {
   const test::TemporaryDirectory dir;
