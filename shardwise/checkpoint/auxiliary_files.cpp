@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "shardwise/base/files.h"
 
@@ -12,16 +13,24 @@ namespace fs = std::filesystem;
 
 namespace {
 
+/// How the directories of a repository in Hugging Face's cache begin.
+constexpr const char* kRepositories[] = {"models--", "datasets--", "spaces--"};
+
 bool is_within(const fs::path& path, const fs::path& directory) {
   const fs::path relative = path.lexically_relative(directory);
   return !relative.empty() && *relative.begin() != "..";
 }
 
-/// Returns the directory in which the links of a model directory may end: itself, or in Hugging Face's cache
-/// (models--NAME/snapshots/REVISION, whose files are links to models--NAME/blobs) that of the model.
-fs::path root_of(const fs::path& directory) {
-  const bool is_snapshot = directory.parent_path().filename() == "snapshots";
-  return is_snapshot ? directory.parent_path().parent_path() : directory;
+/// Returns the directory of the blobs to which the files of a snapshot in Hugging Face's cache link
+/// (models--NAME/snapshots/REVISION and models--NAME/blobs); nothing for any other directory. The name
+/// `snapshots` alone does not make a cache: its parent could be the user's home.
+std::optional<fs::path> blobs_of(const fs::path& directory) {
+  const fs::path snapshots = directory.parent_path(), repository = snapshots.parent_path();
+  const std::string name = repository.filename();
+  const bool is_repository =
+      std::ranges::any_of(kRepositories, [&](const char* begin) { return name.starts_with(begin); });
+  if (snapshots.filename() != "snapshots" || !is_repository) return std::nullopt;
+  return repository / "blobs";
 }
 
 std::vector<std::string> additional_chat_templates_in(const fs::path& directory) {
@@ -42,9 +51,10 @@ std::vector<std::string> additional_chat_templates_in(const fs::path& directory)
 }  // namespace
 
 std::string read_auxiliary_file(const fs::path& directory, const std::string& name) {
-  const fs::path root = root_of(fs::canonical(directory)), file = fs::canonical(directory / name);
+  const fs::path model = fs::canonical(directory), file = fs::canonical(directory / name);
+  const std::optional<fs::path> blobs = blobs_of(model);
   TORCH_CHECK_VALUE(
-      is_within(file, root), (directory / name).string(),
+      is_within(file, model) || (blobs && is_within(file, *blobs)), (directory / name).string(),
       ": a file that is copied with a model must not be a link out of its directory; got a link to ",
       file.string(), "; replace the link by the file [SW0537]");
   return base::read_text(file, kMaxAuxiliaryFileBytes);

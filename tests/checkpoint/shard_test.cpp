@@ -374,6 +374,29 @@ TEST(ShardDirectory, FollowsLinksWithinTheModelAndItsCache) {
   EXPECT_EQ(test::contents(dir / "sharded/merges.txt"), "merges");
   EXPECT_EQ(test::contents(dir / "sharded/vocab.json"), "vocab");
 }
+  const auto expect_link_refused = [&](const std::string& model, const std::string& target) {
+    std::filesystem::remove(dir / (model + "/merges.txt"));
+    std::filesystem::create_symlink(target, dir / (model + "/merges.txt"));
+    const std::string error =
+        error_text([&] { checkpoint::shard(dir / model, dir / "refused", 2, no_progress); });
+    EXPECT_PRED2(contains, error, "must not be a link out of its directory") << model << " to " << target;
+    EXPECT_FALSE(std::filesystem::exists(dir / "refused"));
+  };
+  // No cache, though a parent has one of its names: a home with a directory `snapshots`, and a cache without.
+  dir.put("private/key", "secret");
+  for (const std::string model : {"home/snapshots/model", "models--a--b/other/model"}) {
+    std::filesystem::create_directories(dir / model);
+    for (const std::string name : {"config.json", "model.safetensors"})
+      std::filesystem::copy(dir / (snapshot + name), dir / (model + "/" + name));
+    dir.put(std::filesystem::path(model).parent_path().parent_path() / "blobs/key", "secret");
+    expect_link_refused(model, "../../../private/key");
+    expect_link_refused(model, "../../blobs/key");
+  }
+  // In a cache only blobs may be linked to, and no blob may be a link.
+  dir.put("models--a--b/refs/main", "1234");
+  std::filesystem::create_symlink("../../private/key", dir / "models--a--b/blobs/9abc");
+  for (const std::string target : {"../../refs/main", "../../blobs/9abc", "../../../private/key"})
+    expect_link_refused("models--a--b/snapshots/1234", target);
 
 TEST(ShardDirectory, ContainsAdditionalChatTemplates) {
   const TemporaryDirectory dir;
