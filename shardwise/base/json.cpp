@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 
 namespace shardwise::base {
@@ -20,6 +21,7 @@ namespace {
 // Far deeper than any file that we read. Printing a value recurses once per level.
 constexpr int kMaxDepth = 100;
 constexpr int64_t kMaxFileBytes = int64_t{64} << 20;
+constexpr size_t kMaxReasonBytes = 200;  // of the parser's message, which may quote the input
 constexpr size_t kMaxTextChars = 40, kMaxShownChars = 60;
 
 bool is_short_and_printable(const std::string& text) {
@@ -27,10 +29,9 @@ bool is_short_and_printable(const std::string& text) {
   return text.size() <= kMaxTextChars && std::all_of(text.begin(), text.end(), is_plain);
 }
 
-/// Returns the parser's message, truncated to 200 characters because it may quote the input.
-std::string reason(const json::exception& error) {
-  const std::string text = error.what();
-  return text.size() <= 200 ? text : text.substr(0, 197) + "...";
+void append_text(std::string_view value, std::string& text) {
+  const json begin(value.substr(0, kMaxShownChars));
+  text += begin.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
 }
 
 /// Appends the value as JSON, but no more than a message shows: printing all of a large one would take
@@ -38,15 +39,14 @@ std::string reason(const json::exception& error) {
 void append_shown(const json& value, std::string& text) {
   if (text.size() > kMaxShownChars) return;
   if (value.is_string()) {
-    const std::string begin = value.get_ref<const std::string&>().substr(0, kMaxShownChars);
-    text += json(begin).dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+    append_text(value.get_ref<const std::string&>(), text);
   } else if (value.is_structured()) {
     text += value.is_array() ? '[' : '{';
     bool is_first = true;
     for (const auto& [key, element] : value.items()) {
       if (!std::exchange(is_first, false)) text += ',';
       if (value.is_object()) {
-        append_shown(json(key), text);
+        append_text(key, text);
         text += ':';
       }
       append_shown(element, text);
@@ -57,17 +57,32 @@ void append_shown(const json& value, std::string& text) {
     text += value.dump();
   }
 }
+std::string cut(const std::string& text) {
+  return text.size() <= kMaxShownChars ? text : text.substr(0, kMaxShownChars - 3) + "...";
+}
+
 
 }  // namespace
 
 std::string shown(const json& value) {
   std::string text;
   append_shown(value, text);
-  return text.size() <= kMaxShownChars ? text : text.substr(0, kMaxShownChars - 3) + "...";
+  return cut(text);
 }
 
-std::string shown(const std::string& text) {
-  return shown(json(text));
+std::string shown(const std::string& value) {
+  std::string text;
+  append_text(value, text);
+  return cut(text);
+}
+
+std::string shortened(std::string_view text, size_t max_bytes) {
+  constexpr std::string_view kMore = "...";
+  const std::string shown = printable(text.substr(0, max_bytes + 1));  // escapes only lengthen it
+  if (shown.size() <= max_bytes) return shown;
+  size_t end = max_bytes - kMore.size();
+  while (end > 0 && (static_cast<unsigned char>(shown[end]) & 0xc0) == 0x80) --end;  // within a character
+  return shown.substr(0, end).append(kMore);
 }
 
 json parse_json(const std::string& text, const std::string& where) {
@@ -86,7 +101,8 @@ json parse_json(const std::string& text, const std::string& where) {
   try {
     return json::parse(text, on_event);
   } catch (const json::exception& error) {
-    C10_THROW_ERROR(ValueError, where + ": must be JSON; got " + reason(error) + " [SW0009]");
+    C10_THROW_ERROR(ValueError,
+                    where + ": must be JSON; got " + shortened(error.what(), kMaxReasonBytes) + " [SW0009]");
   }
 }
 

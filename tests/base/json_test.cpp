@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/error_text.h"
@@ -110,3 +112,54 @@ TEST(Shown, IsShortAndOnOneLine) {
 
 }  // namespace
 }  // namespace shardwise::base::json_test
+int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) << 10;
+  }
+  throw std::runtime_error("/proc/self/status must have VmHWM");
+}
+
+/// Returns by how much `call` raises this process' peak of resident memory.
+template <typename Call>
+int64_t memory_of(const Call& call) {
+  std::ofstream("/proc/self/clear_refs") << 5;  // lowers the peak to what is resident now
+  const int64_t before = peak_resident_bytes();
+  call();
+  return peak_resident_bytes() - before;
+}
+
+// Printing all of a value before the cut would take as much memory again, and time.
+TEST(Shown, NeedsNoMemoryForLargeValues) {
+  constexpr int64_t kBytes = 200'000'000;
+  const std::string text(kBytes, 'x');
+  ASSERT_GT(memory_of([&] { EXPECT_EQ(std::string(text).size(), text.size()); }), kBytes / 10 * 9);
+  EXPECT_LT(memory_of([&] { EXPECT_EQ(shown(text).size(), 60u); }), kBytes / 10);
+  for (const char* form : {"text", "list", "value", "key"}) {
+    json value = std::string_view(form) == "key" ? json{{text, 1}} : json(text);
+    if (std::string_view(form) == "list") value = json::array({std::move(value)});
+    if (std::string_view(form) == "value") value = json::object({{"a", std::move(value)}});
+    EXPECT_LT(memory_of([&] { EXPECT_EQ(shown(value).size(), 60u); }), kBytes / 10) << form;
+  }
+}
+
+TEST(Shortened, CutsBetweenCharacters) {
+  EXPECT_EQ(shortened(""), "");
+  EXPECT_EQ(shortened("naïve\n"), "naïve\\x0a");
+  const std::string x(60, 'x');
+  EXPECT_EQ(shortened(x), x);
+  EXPECT_EQ(shortened(x + "x"), x.substr(3) + "...");
+  EXPECT_EQ(shortened(std::string(1000, 'x'), 200), std::string(197, 'x') + "...");
+  // Cut between characters, wherever they begin.
+  const std::string wide = "並列並列並列並列並列並列並列並列並列並列並列";
+  for (const std::string begin : {"", "1", "12", "123"}) {
+    const std::string text = shortened(begin + wide);
+    EXPECT_EQ(text, printable(text));
+    EXPECT_TRUE(text.starts_with(begin + "並列") && text.ends_with("...")) << text;
+    EXPECT_LE(text.size(), 60u);
+    EXPECT_GT(text.size(), 56u);
+  }
+  EXPECT_EQ(shortened("\xff" + x), "\\xff" + x.substr(0, 53) + "...");
+  EXPECT_LE(shortened(std::string(60, '\n')).size(), 60u);
+}
+
