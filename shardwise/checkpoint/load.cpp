@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/base/json.h"
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/load_quantized.h"
 #include "shardwise/checkpoint/reader.h"
@@ -44,7 +45,7 @@ void check_no_unexpected(const WeightFiles& files, const std::vector<model::Stor
   for (const std::string& name : files.names()) {
     const bool is_known = known.count(name) || is_redundant(name, config) || is_zero_bias(files, name, known);
     TORCH_CHECK_VALUE(is_known, files.find(name).path, ": must contain only tensors of the model in ",
-                      kConfigFile, "; got ", name, " [SW0233]");
+                      kConfigFile, "; got ", base::shown(name), " [SW0233]");
   }
 }
 

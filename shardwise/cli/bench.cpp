@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "shardwise/base/json.h"
+
 namespace shardwise::cli {
 namespace {
 
@@ -43,7 +45,7 @@ int bench_command(const Call& call) {
     if (name == bench.name) return bench.run({call.argv, {call.arguments.begin() + 1, call.arguments.end()}});
   }
   TORCH_CHECK_VALUE(false, "bench: the first argument must be a benchmark; got ",
-                    name.empty() ? "none" : name, "; see shardwise bench --help [SW0084]");
+                    name.empty() ? "none" : base::shortened(name), "; see shardwise bench --help [SW0084]");
 }
 
 }  // namespace shardwise::cli

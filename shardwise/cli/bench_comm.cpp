@@ -8,6 +8,7 @@
 
 #include "shardwise/base/cpu_name.h"
 #include "shardwise/base/error.h"
+#include "shardwise/base/json.h"
 #include "shardwise/bench/all_reduce.h"
 #include "shardwise/cli/bench.h"
 #include "shardwise/cli/flags.h"
@@ -79,7 +80,7 @@ int64_t read_size(const std::string& text) {
   const int64_t bytes = size_of(text);
   TORCH_CHECK_VALUE(bytes > 0 && bytes <= kLargestBytes && bytes % kElementBytes == 0,
                     "bench comm: --sizes must list multiples of 4 bytes up to 1GB, as in 4KB,64KB,1MB; got '",
-                    text, "' [SW0086]");
+                    base::shortened(text), "' [SW0086]");
   return bytes;
 }
 

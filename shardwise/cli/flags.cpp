@@ -20,6 +20,7 @@ using nlohmann::json;
 namespace {
 
 constexpr int kMaxValues = 1 << 24;  // of one flag; CLI11 reads twice that as "one value at a time"
+constexpr size_t kMaxReasonBytes = 200;  // of CLI11's message, which may quote an argument
 
 /// Splits "--tp,--tp-size N" into the flag's names and the placeholder of its value.
 struct FlagNames {
@@ -128,7 +129,7 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
     std::fputs(without(app_->help(), "{false}").c_str(), stdout);
     return false;
   } catch (const CLI::ParseError& error) {
-    TORCH_CHECK_VALUE(false, command_, ": ", error.what(), " [SW0010]");
+    TORCH_CHECK_VALUE(false, command_, ": ", base::shortened(error.what(), kMaxReasonBytes), " [SW0010]");
   }
   return true;
 }
@@ -142,10 +143,11 @@ void Flags::parse_command_line(const std::vector<std::string>& arguments) {
 
 void Flags::check_extras() const {
   for (const std::string& extra : app_->remaining()) {
-    TORCH_CHECK_VALUE(!extra.starts_with("-"), command_, ": unknown flag ", extra, "; see shardwise ",
-                      command_, " --help [SW0011]");
+    TORCH_CHECK_VALUE(!extra.starts_with("-"), command_, ": unknown flag ", base::shortened(extra),
+                      "; see shardwise ", command_, " --help [SW0011]");
     TORCH_CHECK_VALUE(false, command_, ": accepts no ", has_arguments_ ? "further" : "positional",
-                      " argument; got ", extra, "; see shardwise ", command_, " --help [SW0012]");
+                      " argument; got ", base::shortened(extra), "; see shardwise ", command_,
+                      " --help [SW0012]");
   }
 }
 

@@ -19,8 +19,8 @@ class IntegerCheck : public nlohmann::json_sax<OrderedJson> {
 
   bool number_float(double, const std::string& text) override {
     const bool is_integer = text.find_first_of(".eE") == std::string::npos;
-    TORCH_CHECK_VALUE(!is_integer, where_, ": integers must have at most 64 bits; got ", base::shown(text),
-                      " [SW0217]");
+    TORCH_CHECK_VALUE(!is_integer, where_, ": integers must have at most 64 bits; got ",
+                      base::shortened(text), " [SW0217]");
     return true;
   }
   bool null() override { return true; }

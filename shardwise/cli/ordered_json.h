@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "shardwise/base/json.h"
 #include "shardwise/text/chat_template.h"
 
 namespace shardwise::cli {

@@ -7,6 +7,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/cli/commands.h"
+#include "shardwise/base/json.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/program.h"
 #include "shardwise/cli/signals.h"
@@ -51,8 +52,8 @@ int run(const Call& call) {
   for (const Command& command : kCommands) {
     if (name == command.name) return command.run(call);
   }
-  TORCH_CHECK_VALUE(false, "the first argument must be a command; got ", name.empty() ? "none" : name,
-                    "; see shardwise --help [SW0001]");
+  TORCH_CHECK_VALUE(false, "the first argument must be a command; got ",
+                    name.empty() ? "none" : base::shortened(name), "; see shardwise --help [SW0001]");
 }
 
 int fail(const std::exception& error, int exit_code) {

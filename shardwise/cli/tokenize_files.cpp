@@ -30,8 +30,8 @@ struct TokenizeSummary {
 std::optional<int64_t> end_id(const text::Tokenizer& tokenizer, const TokenizeOptions& o) {
   if (!o.end_token) return std::nullopt;
   const auto id = tokenizer.id_of(*o.end_token);
-  TORCH_CHECK_VALUE(id, "tokenize: --end-token must be a token of the vocabulary; got ", *o.end_token,
-                    " [SW0080]");
+  TORCH_CHECK_VALUE(id, "tokenize: --end-token must be a token of the vocabulary; got ",
+                    base::shortened(*o.end_token), " [SW0080]");
   return id;
 }
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "shardwise/base/json.h"
 #include "shardwise/cli/flags.h"
 
 namespace shardwise::cli {
@@ -20,18 +21,18 @@ bool parse_all(const std::string& text, T& value) {
 }  // namespace
 
 void read_value(const std::string& flag, const std::string& text, int64_t& value) {
-  TORCH_CHECK_VALUE(parse_all(text, value), flag, " must be an integer of 64 bits; got '", text,
-                    "' [SW0002]");
+  TORCH_CHECK_VALUE(parse_all(text, value), flag, " must be an integer of 64 bits; got '",
+                    base::shortened(text), "' [SW0002]");
 }
 
 void read_value(const std::string& flag, const std::string& text, uint64_t& value) {
-  TORCH_CHECK_VALUE(parse_all(text, value), flag, " must be an integer from 0 to 2^64 - 1; got '", text,
-                    "' [SW0003]");
+  TORCH_CHECK_VALUE(parse_all(text, value), flag, " must be an integer from 0 to 2^64 - 1; got '",
+                    base::shortened(text), "' [SW0003]");
 }
 
 void read_value(const std::string& flag, const std::string& text, double& value) {
   TORCH_CHECK_VALUE(parse_all(text, value) && std::isfinite(value), flag, " must be a finite number; got '",
-                    text, "' [SW0004]");
+                    base::shortened(text), "' [SW0004]");
 }
 
 void read_value(const std::string& flag, const std::string& text, std::string& value) {
@@ -46,7 +47,8 @@ void check_choice(const std::string& command, const std::string& flag, const std
     if (choice == value) return;
     known.append(known.empty() ? "" : ", ").append(choice);
   }
-  TORCH_CHECK_VALUE(false, command, ": ", flag, " must be one of ", known, "; got ", value, " [SW0054]");
+  TORCH_CHECK_VALUE(false, command, ": ", flag, " must be one of ", known, "; got ", base::shortened(value),
+                    " [SW0054]");
 }
 
 void check_range(const std::string& command, const std::string& flag, int64_t value, int64_t min,

@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
+#include "shardwise/base/json.h"
 #include "shardwise/config/family.h"
 
 namespace shardwise::config {
@@ -21,7 +22,7 @@ Config preset(const std::string& name) {
     }
   }
   C10_THROW_ERROR(ValueError, fmt::format("preset: must be one of {}; got {} [SW0022]",
-                                          fmt::join(preset_names(), ", "), name));
+                                          fmt::join(preset_names(), ", "), base::shortened(name)));
 }
 
 }  // namespace shardwise::config

@@ -23,6 +23,7 @@ constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
 constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;  // that of real models is a hundredth of it
 constexpr size_t kMaxTextBytes = size_t{16} << 20;
+constexpr size_t kMaxErrorBytes = 200;  // of a template's error, which may quote any text
 
 /// Returns the entries of a directory; none if it does not exist.
 std::vector<fs::path> optional_entries_of(const std::string& directory) {
@@ -99,8 +100,8 @@ void ChatTemplate::read_template_fields(const json& config, const std::string& p
   const auto field = config.find("chat_template");
   if (field == config.end() || field->is_null()) return;
   const auto add = [&](const std::string& name, const json& text) {
-    TORCH_CHECK_VALUE(text.is_string(), path, ": chat_template ", name, " must be a string; got ",
-                      base::shown(text), " [SW0212]");
+    TORCH_CHECK_VALUE(text.is_string(), path, ": chat_template ", base::shortened(name),
+                      " must be a string; got ", base::shown(text), " [SW0212]");
     templates_[name] = {path, text.get<std::string>()};
     TORCH_CHECK_VALUE(std::ssize(templates_[name].text) <= kMaxTemplateBytes, path,
                       ": a chat template must have at most ", kMaxTemplateBytes, " bytes; got ",
@@ -126,7 +127,7 @@ const ChatTemplate::Source& ChatTemplate::choose(bool has_tools) const {
   if (has_tools && for_tools != templates_.end()) return for_tools->second;
   const auto found = templates_.find(kDefault);
   TORCH_CHECK_VALUE(found != templates_.end(), directory_, ": a chat template must be named default; got ",
-                    templates_.begin()->first, " [SW0211]");
+                    base::shown(templates_.begin()->first), " [SW0211]");
   return found->second;
 }
 
@@ -146,7 +147,7 @@ std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions&
                     " [SW0547]");
   TORCH_CHECK_VALUE(answer.contains("text"), source.path,
                     ": the chat template must accept these messages; got ",
-                    on_one_line(answer.value("error", "")), " [SW0216]");
+                    base::shortened(on_one_line(answer.value("error", "")), kMaxErrorBytes), " [SW0216]");
   std::string text = answer["text"];
   TORCH_CHECK_VALUE(text.size() <= kMaxTextBytes, source.path,
                     ": the chat template must render these messages as at most ", kMaxTextBytes,

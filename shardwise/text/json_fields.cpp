@@ -3,14 +3,24 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "shardwise/base/json.h"
 #include "shardwise/text/utf8.h"
 
 namespace shardwise::text {
+namespace {
+
+constexpr size_t kMaxNameBytes = 100;  // the longest of ours is a token that base::shown formats, in `vocab`
+
+}  // namespace
 
 uint32_t token_id(const nlohmann::json& value, const std::string& label) {
   const bool is_id = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{1} << 24;
   if (!is_id) throw_invalid(label, "an integer from 0 to 2^24 - 1", value);
   return value.get<uint32_t>();
+}
+
+std::string JsonPart::label(const std::string& name) const {
+  return where + base::shortened(name, kMaxNameBytes);
 }
 
 std::string JsonPart::text(const char* name) const {
@@ -29,9 +39,10 @@ std::string JsonPart::character(const char* name) const {
 std::vector<JsonPart> JsonPart::parts(const char* name) const {
   const nlohmann::json& list = at(name);
   if (!list.is_array()) throw_invalid(label(name), "a list", list);
+  if (lists == kMaxLists) throw_invalid(label(name), fmt::format("within at most {} lists", kMaxLists), list);
   std::vector<JsonPart> parts;
   for (size_t i = 0; i < list.size(); ++i) {
-    parts.push_back({list[i], label(name) + "[" + std::to_string(i) + "]."});
+    parts.push_back({list[i], label(name) + "[" + std::to_string(i) + "].", lists + 1});
   }
   return parts;
 }

@@ -15,20 +15,26 @@ using base::throw_invalid;
 /// above any vocabulary.
 uint32_t token_id(const nlohmann::json& value, const std::string& label);
 
+/// Sequences of steps contain Sequences in no tokenizer that is in use.
+inline constexpr int kMaxLists = 8;
+
 /// An object in tokenizer.json and its location for errors; `where` ends in a colon and space, or in a dot.
 struct JsonPart {
   const nlohmann::json& object;
   std::string where;
+  int lists = 0;  // around it, of those that parts() returned
   base::Fields fields{object, where};
 
-  std::string label(const std::string& name) const { return where + name; }
+  /// Returns the location of the field, whose name may be one that a file gave.
+  std::string label(const std::string& name) const;
   /// Returns the field's value. Throws c10::ValueError if it is missing.
   const nlohmann::json& at(const char* name) const { return fields.at(name); }
   std::string text(const char* name) const;
   bool flag(const char* name, bool default_value) const;
   std::string type() const { return text("type"); }
-  JsonPart part(const char* name) const { return {at(name), label(name) + "."}; }
-  /// Returns the elements of a list of objects.
+  JsonPart part(const char* name) const { return {at(name), label(name) + ".", lists}; }
+  /// Returns the elements of a list of objects. Throws c10::ValueError within kMaxLists lists: each makes the
+  /// labels in errors longer.
   std::vector<JsonPart> parts(const char* name) const;
   /// Returns a string of exactly one character.
   std::string character(const char* name) const;

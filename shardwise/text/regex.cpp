@@ -9,6 +9,7 @@
 #include <cctype>
 #include <vector>
 
+#include "shardwise/base/json.h"
 #include "shardwise/text/utf8.h"
 
 namespace shardwise::text {
@@ -66,7 +67,7 @@ class Translation {
 
   [[noreturn]] void reject(size_t length) const {
     TORCH_CHECK_VALUE(false, where_, " must use only characters, classes, groups and repeats; got ",
-                      pattern_.substr(at_, length), " at byte ", at_, " [SW0160]");
+                      base::shown(std::string(pattern_.substr(at_, length))), " at byte ", at_, " [SW0160]");
   }
 
   void outside_set() {
@@ -242,10 +243,10 @@ Regex::Regex(const std::string& pattern, const std::string& where) : compiled_(s
   compiled_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error,
                                   &at, rules.get());
   TORCH_CHECK_VALUE(compiled_->code, where, " must be accepted by PCRE2; got ", message_of(error), " in ",
-                    pattern, " [SW0161]");
+                    base::shown(pattern), " [SW0161]");
   uint32_t matches_empty = 0;
   pcre2_pattern_info(compiled_->code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
-  TORCH_CHECK_VALUE(matches_empty == 0, where, " must not match the empty string; got ", pattern,
+  TORCH_CHECK_VALUE(matches_empty == 0, where, " must not match the empty string; got ", base::shown(pattern),
                     " [SW0162]");
   compiled_->has_jit = pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE) == 0;
   compiled_->match = pcre2_match_data_create(1, nullptr);

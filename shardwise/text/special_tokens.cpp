@@ -24,8 +24,8 @@ bool is_standard(const std::string& name) {
 
 void add(const std::string& name, const json& token, const std::string& path, TokensByName& tokens) {
   const std::string* text = token_text(token);
-  TORCH_CHECK_VALUE(text, path, ": ", name, " must be a string or an AddedToken; got ", base::shown(token),
-                    " [SW0214]");
+  TORCH_CHECK_VALUE(text, path, ": ", base::shortened(name), " must be a string or an AddedToken; got ",
+                    base::shown(token), " [SW0214]");
   tokens[name] = *text;
 }
 

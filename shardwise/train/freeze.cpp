@@ -32,7 +32,7 @@ void check_matches(const Names& globs, const Names& all) {
   for (const std::string& glob : globs) {
     const bool is_used = std::ranges::any_of(all, [&](const auto& name) { return matches(glob, name); });
     TORCH_CHECK_VALUE(is_used, "train: --freeze must match tensors of the model, such as ", all.front(),
-                      "; got ", base::shown(glob), ", which matches no tensor [SW0033]");
+                      "; got ", base::shortened(glob), ", which matches no tensor [SW0033]");
   }
 }
 

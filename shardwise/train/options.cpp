@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/base/json.h"
 #include "shardwise/nn/split_batch.h"
 #include "shardwise/train/overlap_choice.h"
 
@@ -37,7 +38,7 @@ void check_model(const TrainOptions& o) {
   TORCH_CHECK_VALUE(!o.resume || !o.init,
                     "train: --resume and --init are mutually exclusive; got both [SW0024]");
   TORCH_CHECK_VALUE(!o.dtype || *o.dtype == "fp32" || *o.dtype == "bf16",
-                    "train: --dtype must be fp32 or bf16; got ", *o.dtype, " [SW0025]");
+                    "train: --dtype must be fp32 or bf16; got ", base::shortened(*o.dtype), " [SW0025]");
   in_unit_interval("--dropout", o.dropout);
   in_unit_interval("--attention-dropout", o.attention_dropout);
   in_unit_interval("--label-smoothing", o.label_smoothing);
@@ -123,7 +124,8 @@ int64_t TrainOptions::warmup_steps() const {
 
 base::Recompute recompute_of(const std::string& mode) {
   TORCH_CHECK_VALUE(mode == "none" || mode == "selective" || mode == "full",
-                    "train: --recompute must be none, selective or full; got ", mode, " [SW0032]");
+                    "train: --recompute must be none, selective or full; got ", base::shortened(mode),
+                    " [SW0032]");
   return mode == "none"   ? base::Recompute::none
          : mode == "full" ? base::Recompute::full
                           : base::Recompute::selective;

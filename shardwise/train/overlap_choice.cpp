@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/json.h"
 
 namespace shardwise::train {
 namespace {
@@ -28,7 +29,7 @@ void check_overlap(const std::string& setting, const comm::Group& group) {
 
 OverlapChoice::OverlapChoice(const std::string& setting, bool can_overlap) {
   TORCH_CHECK_VALUE(setting == "auto" || setting == "on" || setting == "off",
-                    "train: --overlap must be auto, on or off; got ", setting, " [SW0026]");
+                    "train: --overlap must be auto, on or off; got ", base::shortened(setting), " [SW0026]");
   if (setting != "auto") chosen_ = setting == "on" ? Overlap::on : Overlap::off;
   if (can_overlap || setting != "auto") return;
   chosen_ = Overlap::off;

@@ -100,7 +100,7 @@ TEST_F(Check, UnexpectedWeight) {
   EXPECT_EQ(error_text([&] { checkpoint::check(directory_, false); }),
             directory_ +
                 "/model.safetensors: must contain only tensors of the model in config.json; got "
-                "model.layers.2.input_layernorm.weight");
+                "\"model.layers.2.input_layernorm.weight\"");
 }
 
 TEST_F(Check, RedundantTensorsOfOlderExportersAreIgnored) {

@@ -368,7 +368,7 @@ TEST(QuantizedFiles, MayContainAZeroBiasThatTheModelLacks) {
   tensors[name].bytes[7] = 1;
   std::ofstream(file, std::ios::binary) << safetensors_of(tensors);
   EXPECT_PRED2(test::contains, test::error_text([&] { checkpoint::check(f.packed, /*needs_state=*/false); }),
-               "must contain only tensors of the model in config.json; got " + name);
+               "must contain only tensors of the model in config.json; got \"" + name);
 }
 
 TEST(QuantizedLoad, UsesLittleMemoryInAdditionToTheWeights) {

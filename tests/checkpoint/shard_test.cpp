@@ -298,8 +298,9 @@ TEST_F(DamagedShards, TensorsThatTheModelDoesNotHave) {
   StoredTensors tensors = read_safetensors(file);
   tensors["model.other.weight"] = tensors[kNorm];
   dir_.put("sharded/rank-0-of-2.safetensors", safetensors_of(tensors));
-  expect_index_rejected({{"tensors", {{"model.other.weight", extra}}}},
-                        {"must contain only tensors of the model in config.json; got model.other.weight"});
+  expect_index_rejected(
+      {{"tensors", {{"model.other.weight", extra}}}},
+      {R"(must contain only tensors of the model in config.json; got "model.other.weight")"});
 }
 
 TEST_F(DamagedShards, AnotherModelsConfig) {
@@ -373,7 +374,6 @@ TEST(ShardDirectory, FollowsLinksWithinTheModelAndItsCache) {
   checkpoint::shard(dir / snapshot, dir / "sharded", 2, no_progress);
   EXPECT_EQ(test::contents(dir / "sharded/merges.txt"), "merges");
   EXPECT_EQ(test::contents(dir / "sharded/vocab.json"), "vocab");
-}
   const auto expect_link_refused = [&](const std::string& model, const std::string& target) {
     std::filesystem::remove(dir / (model + "/merges.txt"));
     std::filesystem::create_symlink(target, dir / (model + "/merges.txt"));
@@ -397,6 +397,7 @@ TEST(ShardDirectory, FollowsLinksWithinTheModelAndItsCache) {
   std::filesystem::create_symlink("../../private/key", dir / "models--a--b/blobs/9abc");
   for (const std::string target : {"../../refs/main", "../../blobs/9abc", "../../../private/key"})
     expect_link_refused("models--a--b/snapshots/1234", target);
+}
 
 TEST(ShardDirectory, ContainsAdditionalChatTemplates) {
   const TemporaryDirectory dir;
