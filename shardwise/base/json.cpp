@@ -99,6 +99,8 @@ json parse_json(const std::string& text, const std::string& where) {
     return true;
   };
   try {
+  // The parser takes one as the end of the text.
+  TORCH_CHECK_VALUE(text.find('\0') == std::string::npos, where, ": must be JSON; got a NUL byte [SW0009]");
     return json::parse(text, on_event);
   } catch (const json::exception& error) {
     C10_THROW_ERROR(ValueError,

@@ -32,6 +32,9 @@ TEST(ParseJson, RejectsInvalidJson) {
     EXPECT_TRUE(error_text([&] { parse_json(text, "t"); }).starts_with("t: must be JSON")) << text;
   }
 }
+  for (const std::string& text :
+       {std::string("1\0", 2), std::string("{\"a\": 1}\0 more", 14), std::string("\"\0\"", 3)})
+    EXPECT_EQ(error_text([&] { parse_json(text, "t"); }), "t: must be JSON; got a NUL byte");
 
 TEST(ParseJson, RejectsDeepNesting) {
   const auto nested = [](size_t depth) { return std::string(depth, '[') + "1" + std::string(depth, ']'); };
