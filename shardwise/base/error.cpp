@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <string_view>
 
 #include "shardwise/base/utf8.h"
@@ -75,6 +76,7 @@ std::string printable(std::string_view text) {
 }
 
 std::string one_line(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error)) return "out of memory";
   const auto* c10_error = dynamic_cast<const c10::Error*>(&error);
   std::string text = c10_error ? c10_error->what_without_backtrace() : error.what();
   for (char& c : text) {

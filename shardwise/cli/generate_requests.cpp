@@ -14,6 +14,7 @@ namespace {
 
 using text::OrderedJson;
 
+constexpr int64_t kMaxSequences = 1'000'000;
 constexpr int64_t kNewTokens = 100;  // default without --max-new-tokens and generation_config.json
 
 class PromptReader {
@@ -177,6 +178,9 @@ std::vector<infer::Request> make_requests(const std::vector<Prompt>& prompts, co
   std::vector<infer::Request> requests;
   for (const Prompt& prompt : prompts) {
     infer::Request request{prompt.ids, new_tokens_of(prompt, o, defaults, config),
+  TORCH_CHECK_VALUE(o.num_return <= kMaxSequences / std::max<int64_t>(std::ssize(prompts), 1),
+                    "generate: prompts x --num-return must be at most ", kMaxSequences, " sequences; got ",
+                    prompts.size(), " x ", o.num_return, "; split the batch [SW0620]");
                            sampling_of(o, defaults.sampling), o.logprobs, defaults.rules};
     infer::check_request(request, config, prompt.where);
     for (int64_t i = 0; i < o.num_return; ++i) {

@@ -3,11 +3,12 @@
 #include <torch/version.h>
 
 #include <cstdio>
+#include <new>
 #include <string>
 
 #include "shardwise/base/error.h"
-#include "shardwise/cli/commands.h"
 #include "shardwise/base/json.h"
+#include "shardwise/cli/commands.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/program.h"
 #include "shardwise/cli/signals.h"
@@ -56,6 +57,13 @@ int run(const Call& call) {
                     name.empty() ? "none" : base::shortened(name), "; see shardwise --help [SW0001]");
 }
 
+/// Errors: also c10::OutOfMemoryError for an allocation that fails outside of tensors, whose error names
+/// nothing.
+int run_within_memory(const Call& call) try { return run(call); } catch (const std::bad_alloc&) {
+  TORCH_CHECK_WITH(OutOfMemoryError, false,
+                   "out of memory; read less input at once, or free memory of this machine [SW0621]");
+}
+
 int fail(const std::exception& error, int exit_code) {
   print_error(error);
   return exit_code;
@@ -71,7 +79,7 @@ int run_program(const std::vector<std::string>& argv) {
   Call call{argv, {}};
   if (argv.size() > 2) call.arguments.assign(argv.begin() + 2, argv.end());
   try {
-    const int exit_code = run(call);
+    const int exit_code = run_within_memory(call);
     if (exit_code == 0 || exit_code == launch::kCheckFailedExitCode) check_output();
     return exit_code;
   } catch (const EndedBySignal& error) {

@@ -27,6 +27,9 @@ TEST_F(BadInput, Generate) {
   refused({{"--num-return", "0"}}, {"--num-return", "got 0"});
   refused({{"--batch-size", "0"}}, {"--batch-size", "got 0"});
   refused({{"--chunk", "0"}}, {"--chunk", "got 0"});
+  for (const std::string many : {"1000001", "1000000000000", "9223372036854775807"})
+    refused({{"--num-return", many}, {"--temperature", "1"}},
+            {"prompts x --num-return must be at most 1000000 sequences; got 1 x " + many});
   refused({{"--dtype", "fp16"}}, {"--dtype", "auto, fp32, bf16", "got fp16"});
   refused({{"--load-format", "gguf"}}, {"--load-format", "auto, dummy", "got gguf"});
   refused({{"--logprobs", ""}}, {"--logprobs", "--json"});
