@@ -20,9 +20,8 @@ namespace {
 
 // Far deeper than any file that we read. Printing a value recurses once per level.
 constexpr int kMaxDepth = 100;
-constexpr int64_t kMaxFileBytes = int64_t{64} << 20;
-constexpr size_t kMaxReasonBytes = 200;  // of the parser's message, which may quote the input
 constexpr size_t kMaxTextChars = 40, kMaxShownChars = 60;
+constexpr size_t kMaxReasonBytes = 200;  // of the parser's message, which may quote the input
 
 bool is_short_and_printable(const std::string& text) {
   const auto is_plain = [](char c) { return c >= ' ' && c <= '~'; };
@@ -57,10 +56,10 @@ void append_shown(const json& value, std::string& text) {
     text += value.dump();
   }
 }
+
 std::string cut(const std::string& text) {
   return text.size() <= kMaxShownChars ? text : text.substr(0, kMaxShownChars - 3) + "...";
 }
-
 
 }  // namespace
 
@@ -85,7 +84,9 @@ std::string shortened(std::string_view text, size_t max_bytes) {
   return shown.substr(0, end).append(kMore);
 }
 
-json parse_json(const std::string& text, const std::string& where) {
+json parse_json(const std::string& text, const std::string& where, int64_t max_bytes) {
+  TORCH_CHECK_VALUE(std::ssize(text) <= max_bytes, where, ": JSON must have at most ", max_bytes,
+                    " bytes; got ", text.size(), " [SW0622]");
   std::vector<std::set<std::string>> names;  // keys of the objects that enclose the current position
   const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
     TORCH_CHECK_VALUE(depth <= kMaxDepth, where, ": must nest at most ", kMaxDepth,
@@ -98,9 +99,9 @@ json parse_json(const std::string& text, const std::string& where) {
     }
     return true;
   };
-  try {
   // The parser takes one as the end of the text.
   TORCH_CHECK_VALUE(text.find('\0') == std::string::npos, where, ": must be JSON; got a NUL byte [SW0009]");
+  try {
     return json::parse(text, on_event);
   } catch (const json::exception& error) {
     C10_THROW_ERROR(ValueError,
@@ -109,7 +110,7 @@ json parse_json(const std::string& text, const std::string& where) {
 }
 
 json read_json(const std::string& path) {
-  return parse_json(read_text(path, kMaxFileBytes), path);
+  return parse_json(read_text(path, kMaxJsonBytes), path);
 }
 
 void throw_invalid(const std::string& label, const std::string& rule, const json& value) {

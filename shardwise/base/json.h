@@ -23,11 +23,13 @@ std::string shortened(std::string_view text, size_t max_bytes = 60);
 inline constexpr int64_t kMaxJsonBytes = int64_t{64} << 20;
 
 /// Parses `text`. Rejects duplicate keys, which JSON leaves undefined.
-/// Errors: c10::ValueError beginning with `where`, also for more than 100 levels of nesting.
-nlohmann::json parse_json(const std::string& text, const std::string& where);
+/// Errors: c10::ValueError beginning with `where`, also for more than `max_bytes` bytes or 100 levels of
+/// nesting.
+nlohmann::json parse_json(const std::string& text, const std::string& where,
+                          int64_t max_bytes = kMaxJsonBytes);
 
-/// Reads and parses a file. As values it takes up to twenty times its bytes, so it may have 64 MiB: twice the
-/// largest tokenizer.json in use. Errors: c10::ValueError, also if the file cannot be read or is longer.
+/// Reads and parses a file. Errors: c10::ValueError, also if the file cannot be read or has more than
+/// kMaxJsonBytes.
 nlohmann::json read_json(const std::string& path);
 
 /// Throws c10::ValueError with the message `label must be rule; got value`.

@@ -18,7 +18,6 @@ namespace {
 constexpr const char* kFormat = "shardwise.shards";
 constexpr int64_t kVersion = 1;
 constexpr const char* kKept = "not read; kept by the first rank";
-constexpr int64_t kMaxIndexBytes = 100'000'000;
 
 const json& field(const base::Fields& fields, const char* name, bool (json::*is_type)() const noexcept,
                   const char* type) {
@@ -138,7 +137,7 @@ std::string to_json(const ShardIndex& index) {
 
 ShardIndex read_shard_index(const std::filesystem::path& directory) {
   const std::string path = directory / kShardIndex;
-  const json parsed = base::parse_json(base::read_text(path, kMaxIndexBytes), path);
+  const json parsed = base::read_json(path);
   const base::Fields fields(parsed, path + ": ");
   const std::string format = fields.text("format");
   const int64_t version = fields.integer("version");

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/files.h"
+#include "shardwise/base/json.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/input.h"
@@ -34,7 +35,8 @@ text::ChatOptions read_options(const ChatTemplateOptions& o) {
   text::ChatOptions options;
   options.add_generation_prompt = o.add_generation_prompt;
   if (o.tools)
-    options.tools = std::make_shared<OrderedJson>(parse_ordered(base::read_text(*o.tools), *o.tools));
+    options.tools = std::make_shared<OrderedJson>(
+        parse_ordered(base::read_text(*o.tools, base::kMaxJsonBytes), *o.tools));
   if (o.variables)
     options.variables =
         std::make_shared<OrderedJson>(parse_ordered(*o.variables, "chat-template: --chat-template-kwargs"));
@@ -52,7 +54,7 @@ int chat_template_command(const Call& call) {
   TORCH_CHECK_VALUE(o.model, "chat-template: --model must name a model directory; got none [SW0207]");
   const auto chat_template = text::ChatTemplate::load(*o.model);
   const text::ChatOptions options = read_options(o);
-  print(chat_template.render(parse_ordered(read_input(), "standard input"), options));
+  print(chat_template.render(parse_ordered(read_input(base::kMaxJsonBytes), "standard input"), options));
   return 0;
 }
 

@@ -14,6 +14,8 @@ namespace {
 
 using text::OrderedJson;
 
+// Of a batch file, whose lines are read one by one: a prompt of a million ids has 8 MB.
+constexpr int64_t kMaxLineBytes = int64_t{16} << 20;
 constexpr int64_t kMaxSequences = 1'000'000;
 constexpr int64_t kNewTokens = 100;  // default without --max-new-tokens and generation_config.json
 
@@ -43,7 +45,7 @@ class PromptReader {
   }
 
   Prompt of_line(const std::string& line, const std::string& where) const {
-    const nlohmann::json object = base::parse_json(line, where);
+    const nlohmann::json object = base::parse_json(line, where, kMaxLineBytes);
     const base::Fields fields(object, where + ": ");
     check_keys(object, where);
     Prompt prompt =
@@ -175,12 +177,12 @@ std::vector<Prompt> read_prompts(const GenerateOptions& o, const text::Tokenizer
 std::vector<infer::Request> make_requests(const std::vector<Prompt>& prompts, const GenerateOptions& o,
                                           const infer::GenerationConfig& defaults,
                                           const config::Config& config) {
-  std::vector<infer::Request> requests;
-  for (const Prompt& prompt : prompts) {
-    infer::Request request{prompt.ids, new_tokens_of(prompt, o, defaults, config),
   TORCH_CHECK_VALUE(o.num_return <= kMaxSequences / std::max<int64_t>(std::ssize(prompts), 1),
                     "generate: prompts x --num-return must be at most ", kMaxSequences, " sequences; got ",
                     prompts.size(), " x ", o.num_return, "; split the batch [SW0620]");
+  std::vector<infer::Request> requests;
+  for (const Prompt& prompt : prompts) {
+    infer::Request request{prompt.ids, new_tokens_of(prompt, o, defaults, config),
                            sampling_of(o, defaults.sampling), o.logprobs, defaults.rules};
     infer::check_request(request, config, prompt.where);
     for (int64_t i = 0; i < o.num_return; ++i) {

@@ -33,13 +33,15 @@ std::optional<std::string> read_line() {
   return is_there ? std::optional(std::move(line)) : std::nullopt;
 }
 
-std::string read_input() {
+std::string read_input(int64_t max_bytes) {
   std::istream& in = input();
   std::string text;
   std::vector<char> block(kBlockBytes);
   while (in) {
     in.read(block.data(), kBlockBytes);
     text.append(block.data(), in.gcount());
+    TORCH_CHECK_VALUE(std::ssize(text) <= max_bytes, "standard input: must have at most ", max_bytes,
+                      " bytes; got more [SW0623]");
   }
   check(in);
   return text;

@@ -9,11 +9,14 @@
 namespace shardwise::cli {
 namespace {
 
+constexpr size_t kMaxRecordBytes = 1 << 16;  // a record has some hundred
+
 nlohmann::json parsed(const std::string& line) {
   return nlohmann::json::parse(line, /*callback=*/nullptr, /*allow_exceptions=*/false);
 }
 
 bool is_of_later_step(const std::string& line, int64_t step) {
+  if (line.size() > kMaxRecordBytes) return false;
   const nlohmann::json record = parsed(line);
   if (!record.is_object() || !record.contains("step")) return false;
   return record["step"].is_number_integer() && record["step"].get<int64_t>() > step;

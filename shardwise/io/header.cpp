@@ -13,11 +13,10 @@
 namespace shardwise::io {
 namespace {
 
-using base::shown;
+using base::kMaxJsonBytes, base::shown;
 using nlohmann::json;
 
 constexpr int64_t kLengthBytes = 8;
-constexpr int64_t kMaxJsonBytes = 100'000'000;  // the reference implementation's limit
 constexpr const char* kMetadataKey = "__metadata__";
 
 /// Returns the bytes of a tensor. Errors: c10::ValueError for a negative dim, or if the product of the

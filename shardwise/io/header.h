@@ -52,7 +52,8 @@ FileLayout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& met
 std::string header_text(const FileLayout& layout);
 
 /// Returns the length of the JSON from the first 8 bytes of a file.
-/// Errors: c10::ValueError unless the JSON fits into the file and is at most 100 MB.
+/// Errors: c10::ValueError unless the JSON fits into the file and has at most base::kMaxJsonBytes. That is
+/// less than the 100 MB of the reference implementation, and far more than the header of any published model.
 int64_t header_length(const unsigned char (&first8)[8], int64_t file_bytes, const std::string& path);
 
 /// Parses and validates a header: the tensors fill the file from the header to its last byte without gaps or

@@ -15,7 +15,6 @@ namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
-constexpr int64_t kMaxIndexBytes = 100'000'000;
 
 FileLayout read_layout(const base::File& file) {
   const int64_t bytes = file.size();
@@ -66,7 +65,7 @@ std::vector<std::string> files_of(const std::string& directory) {
   if (!is_indexed(directory)) return {inside + kSingleFile};
   const std::string index = inside + kIndexFile;
   std::set<std::string> files = {index};
-  for (const auto& [tensor, file] : parse_weight_map(base::read_text(index, kMaxIndexBytes), index))
+  for (const auto& [tensor, file] : parse_weight_map(base::read_text(index, base::kMaxJsonBytes), index))
     files.insert(inside + file);
   return {files.begin(), files.end()};
 }
@@ -100,7 +99,7 @@ SafetensorsDirectory::SafetensorsDirectory(const std::string& directory) : direc
 }
 
 void SafetensorsDirectory::open_indexed(const std::string& index_path) {
-  const std::string index = base::read_text(index_path, kMaxIndexBytes);
+  const std::string index = base::read_text(index_path, base::kMaxJsonBytes);
   index_bytes_ = static_cast<int64_t>(index.size());
   const auto weight_map = parse_weight_map(index, index_path);
   for (const auto& [tensor, file_name] : weight_map) {

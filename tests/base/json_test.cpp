@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/error_text.h"
+#include "tests/support/temporary.h"
 
 namespace shardwise::base::json_test {
 namespace {
@@ -31,16 +32,38 @@ TEST(ParseJson, RejectsInvalidJson) {
                            "\xff", "{\"\xff\": 1}", "{\n\"a\":\n}"}) {
     EXPECT_TRUE(error_text([&] { parse_json(text, "t"); }).starts_with("t: must be JSON")) << text;
   }
-}
   for (const std::string& text :
        {std::string("1\0", 2), std::string("{\"a\": 1}\0 more", 14), std::string("\"\0\"", 3)})
     EXPECT_EQ(error_text([&] { parse_json(text, "t"); }), "t: must be JSON; got a NUL byte");
+}
 
 TEST(ParseJson, RejectsDeepNesting) {
   const auto nested = [](size_t depth) { return std::string(depth, '[') + "1" + std::string(depth, ']'); };
   EXPECT_EQ(parse_json(nested(100), "t").size(), 1u);
   EXPECT_EQ(error_text([&] { parse_json(nested(101), "t"); }), "t: must nest at most 100 levels; got more");
   error_text([&] { parse_json(nested(1'000'000), "t"); });  // printing this value would overflow the stack
+}
+
+TEST(ParseJson, RejectsLongTexts) {
+  const std::string text = '"' + std::string(98, 'x') + '"';
+  EXPECT_EQ(parse_json(text, "t", /*max_bytes=*/100).size(), 1u);
+  EXPECT_EQ(error_text([&] { parse_json(text, "t", /*max_bytes=*/99); }),
+            "t: JSON must have at most 99 bytes; got 100");
+  const std::string blanks((64 << 20) - 1, ' ');
+  EXPECT_EQ(parse_json(blanks + "1", "t"), 1);
+  EXPECT_EQ(error_text([&] { parse_json(blanks + "1 ", "t"); }),
+            "t: JSON must have at most 67108864 bytes; got 67108865");
+}
+
+TEST(ReadJson, RejectsLongFiles) {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.put("sparse.json", "1");
+  EXPECT_EQ(read_json(path), 1);
+  std::filesystem::resize_file(path, (64 << 20) + 1);
+  EXPECT_EQ(error_text([&] { read_json(path); }),
+            "read " + path + ": must be at most 67108864 bytes; got 67108865");
+  std::filesystem::resize_file(path, 64 << 20);
+  EXPECT_PRED2(contains, error_text([&] { read_json(path); }), path + ": must be JSON");  // zeros are not
 }
 
 TEST(ParseJson, TruncatesLongErrorMessages) {
@@ -107,14 +130,6 @@ TEST(Shown, BeginsAsTheWholeValue) {
     EXPECT_EQ(shown(value), cut(value));
 }
 
-TEST(Shown, IsShortAndOnOneLine) {
-  EXPECT_EQ(shown(std::string("a\nb\x01")), R"("a\nb\u0001")");
-  EXPECT_EQ(shown(std::string(200, 'x')).size(), 60u);
-  EXPECT_EQ(shown(std::string("\xff")), "\"\\ufffd\"");
-}
-
-}  // namespace
-}  // namespace shardwise::base::json_test
 int64_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -146,6 +161,12 @@ TEST(Shown, NeedsNoMemoryForLargeValues) {
   }
 }
 
+TEST(Shown, IsShortAndOnOneLine) {
+  EXPECT_EQ(shown(std::string("a\nb\x01")), R"("a\nb\u0001")");
+  EXPECT_EQ(shown(std::string(200, 'x')).size(), 60u);
+  EXPECT_EQ(shown(std::string("\xff")), "\"\\ufffd\"");
+}
+
 TEST(Shortened, CutsBetweenCharacters) {
   EXPECT_EQ(shortened(""), "");
   EXPECT_EQ(shortened("naïve\n"), "naïve\\x0a");
@@ -166,3 +187,5 @@ TEST(Shortened, CutsBetweenCharacters) {
   EXPECT_LE(shortened(std::string(60, '\n')).size(), 60u);
 }
 
+}  // namespace
+}  // namespace shardwise::base::json_test

@@ -52,6 +52,14 @@ TEST_F(BadInput, Generate) {
   refused_line("", {"batch", "must have a line"});
   refused_line("\n{\"prompt\": 3}", {"line 2: prompt", "got 3"});
   refused_line("{}", {"line 1", "prompt_ids", "got 0"});
+  expect_refused("generate",
+                 {{"--model", good},
+                  {"--batch-file", scratch_.put("batch", "{\"prompt\": \"x\"}\n{\"prompt\": \"y\"}")},
+                  {"--num-return", "500001"},
+                  {"--temperature", "1"}},
+                 {"got 2 x 500001"});
+  refused_line("{\"prompt\": \"x\"}\n{\"prompt\": \"" + std::string(16 << 20, 'x') + "\"}",
+               {"line 2: JSON must have at most 16777216 bytes; got 16777230"});
   refused_line("{\"prompt_ids\": [1], \"prompt\": \"x\"}", {"line 1", "got 2"});
   refused_line("{\"prompt_ids\": [1], \"max_new_tokens\": 64}", {"max_position_embeddings", "64"});
   refused_line("nothing", {"line 1"});
