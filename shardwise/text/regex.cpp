@@ -232,7 +232,8 @@ struct Regex::Compiled {
   }
 };
 
-Regex::Regex(const std::string& pattern, const std::string& where) : compiled_(std::make_unique<Compiled>()) {
+Regex::Regex(const std::string& pattern, const std::string& where, Matcher matcher)
+    : compiled_(std::make_unique<Compiled>()) {
   const std::string text = to_pcre2(pattern, where);
   int error = 0;
   size_t at = 0;
@@ -248,7 +249,8 @@ Regex::Regex(const std::string& pattern, const std::string& where) : compiled_(s
   pcre2_pattern_info(compiled_->code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
   TORCH_CHECK_VALUE(matches_empty == 0, where, " must not match the empty string; got ", base::shown(pattern),
                     " [SW0162]");
-  compiled_->has_jit = pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE) == 0;
+  compiled_->has_jit = matcher == Matcher::machine_code_if_possible &&
+                       pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE) == 0;
   compiled_->match = pcre2_match_data_create(1, nullptr);
   compiled_->context = pcre2_match_context_create(nullptr);
   pcre2_set_match_limit(compiled_->context, kMatchLimit);

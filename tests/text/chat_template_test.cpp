@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -123,6 +124,7 @@ TEST(ChatTemplate, TimeIsLimited) {
   const std::string folded = "{{ [1] | slice(1000000000) | sum(start=[]) }}";  // while jinja2 compiles
   for (const std::string& slow : {loop, folded}) EXPECT_EQ(limit_of(slow, {.seconds = 0.1}), "time");
   EXPECT_EQ(limit_of("{% for a in range(99) %}{% endfor %}", {.seconds = 1000}), "none");
+  EXPECT_EQ(RenderLimits().seconds, 10);  // which is what render() and its error use
   EXPECT_EQ(render("after it"), "after it");
 }
 
@@ -180,7 +182,24 @@ TEST(ChatTemplate, RejectsInvalidFiles) {
             file + R"(chat_template must be a list of objects with name and template; got {"name":"x"})");
   EXPECT_EQ(load_error(R"({"chat_template": "", "bos_token": 1})"),
             file + "bos_token must be a string or an AddedToken; got 1");
+  const std::string longest(1 << 20, 'x');
+  const auto with_template = [](const std::string& text) { return R"({"chat_template": ")" + text + "\"}"; };
+  EXPECT_EQ(load_error(with_template(longest + "x")),
+            file + "a chat template must have at most 1048576 bytes; got 1048577");
+  EXPECT_EQ(load_error(R"({"chat_template": [{"name": "x", "template": ")" + longest + "x\"}]}"),
+            file + "a chat template must have at most 1048576 bytes; got 1048577");
   const TemporaryDirectory directory;
+  directory.put("tokenizer_config.json", with_template(longest));
+  EXPECT_NO_THROW(ChatTemplate::load(directory.path()));
+  for (const std::string name : {"chat_template.jinja", "additional_chat_templates/x.jinja"}) {
+    directory.put(name, longest);
+    EXPECT_NO_THROW(ChatTemplate::load(directory.path()));
+    directory.put(name, longest + "x");
+    EXPECT_EQ(error_text([&] { ChatTemplate::load(directory.path()); }),
+              "read " + directory / name + ": must be at most 1048576 bytes; got 1048577");
+    std::filesystem::remove(directory / name);
+  }
+  std::filesystem::remove(directory / "additional_chat_templates");
   directory.put("additional_chat_templates", "no directory");
   EXPECT_PRED2(contains, error_text([&] { ChatTemplate::load(directory.path()); }),
                "additional_chat_templates must be a readable directory");

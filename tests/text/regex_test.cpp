@@ -9,8 +9,11 @@ namespace {
 
 using test::contains, test::error_text;
 
-std::vector<std::string> matches(const std::string& pattern, const std::string& text) {
-  const Regex regex(pattern, "test");
+using Matcher = Regex::Matcher;
+
+std::vector<std::string> matches(const std::string& pattern, const std::string& text,
+                                 Matcher matcher = Matcher::machine_code_if_possible) {
+  const Regex regex(pattern, "test", matcher);
   std::vector<std::string> found;
   size_t at = 0;
   while (const auto match = regex.find(text, at)) {
@@ -44,6 +47,20 @@ TEST(Regex, BacktrackingIsLimited) {
   for (const char* pattern : {"(?:a|aa)+b", "(?:a+)+b", "(?:(?:a|b?a)+)+b"})
     EXPECT_PRED2(contains, error_text([&] { matches(pattern, text); }), "within PCRE2's match limit")
         << pattern;
+}
+
+TEST(Regex, BacktrackingOfTheInterpreterIsLimited) {
+  const std::string text = std::string(60, 'a') + "!b";
+  EXPECT_PRED2(contains, error_text([&] { matches("(?:a+)+b", text, Matcher::interpreter); }),
+               "within PCRE2's match limit; got match limit exceeded");
+}
+
+// Each repeat of a group is a state to come back to.
+TEST(Regex, MemoryOfTheInterpreterIsLimited) {
+  const std::string pattern = "(?:a|b)+", run(1'000, 'a'), long_run(1'000'000, 'a');
+  EXPECT_EQ(matches(pattern, run, Matcher::interpreter), std::vector<std::string>{run});
+  EXPECT_PRED2(contains, error_text([&] { matches(pattern, long_run, Matcher::interpreter); }),
+               "within PCRE2's match limit; got heap limit exceeded");
 }
 
 TEST(Regex, ScriptsExcludeScriptExtensions) {
