@@ -1,6 +1,8 @@
 // Usage errors of generate, eval, doctor and tokenize: exit code 2, one line that names the value and the
 // rule, and no file written.
+#include "tests/checkpoint/stored_model.h"
 #include "tests/cli/bad_input.h"
+#include "tests/text/sentencepiece_writer.h"
 
 namespace shardwise::cli::bad_command_input_test {
 namespace {
@@ -153,3 +155,42 @@ TEST_F(BadInput, Tokenize) {
 
 }  // namespace
 }  // namespace shardwise::cli::bad_command_input_test
+/// Bytes that would color the text of a terminal, and one that is not UTF-8.
+const std::string kForTerminal = "\x1b[31m\xff", kEscaped = R"(\x1b[31m\xff)";
+
+TEST_F(BadInput, ReachesTheTerminalEscaped) {
+  const std::string piece = test::piece_field({"<unk>", 0, text::Piece::Type::unknown}) +
+                            test::piece_field({kForTerminal, 0, text::Piece::Type::normal});
+  expect_refused("tokenize", {{"--tokenizer", scratch_.put("t.model", piece)}, {"--lines", ""}},
+                 {"pieces[1] must be UTF-8; got \"\\u001b[31m\\ufffd\""});
+  const std::string name = kForTerminal + ".model";
+  expect_refused("tokenize", {{"--tokenizer", scratch_.put(name, "none")}, {"--lines", ""}},
+                 {scratch_ / kEscaped + ".model: "});
+  expect_refused("tokenize", {{"--tokenizer", kForTerminal}, {"--lines", ""}}, {"got " + kEscaped});
+  expect_refused("train", training({{"--lr", kForTerminal}}), {"got '" + kEscaped + "'"});
+}
+
+TEST_F(BadInput, TensorNamesReachTheTerminalEscaped) {
+  const std::string good = checkpoint(), file = "good/step-2/model.safetensors",
+                    all = test::contents(scratch_ / file);
+  const auto refused = [&](const std::vector<std::string>& named) {
+    const std::string text = usage_error({"shardwise", "inspect", good});
+    for (const std::string& part : named) EXPECT_PRED2(contains, text, part);
+  };
+  for (const std::string byte : {"\xff", "\x1b"}) {  // neither is JSON
+    std::string renamed = all;
+    scratch_.put(file, renamed.replace(renamed.find("model.norm.weight"), 1, byte));
+    refused({"model.safetensors: header: must be JSON"});
+  }
+  testing::StoredTensors tensors = testing::read_safetensors(scratch_.put(file, all));
+  tensors["\x1b[31mx"] = {"F32", {1}, "1234"};  // in the file as \u001b
+  scratch_.put(file, testing::safetensors_of(tensors));
+  refused({"model.safetensors: must contain only tensors of the model", R"("\u001b[31mx")"});
+  tensors.erase("\x1b[31mx");
+  tensors["\x1b[31mx.rotary_emb.inv_freq"] = {"F32", {1}, "1234"};  // of older exporters; not read
+  scratch_.put(file, testing::safetensors_of(tensors));
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run_program({"shardwise", "inspect", good}), 0);
+  EXPECT_PRED2(contains, ::testing::internal::GetCapturedStdout(), R"(\x1b[31mx.rotary_emb.inv_freq )");
+}
+

@@ -50,6 +50,7 @@ inline std::string usage_error(const std::vector<std::string>& argv) {
   EXPECT_EQ(exit_code, 2) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   EXPECT_TRUE(std::regex_match(text, std::regex("shardwise: .* \\[SW[0-9]{4}\\]\n"))) << text;
+  EXPECT_EQ(base::printable(text), text.substr(0, text.size() - 1) + "\\x0a");
   return base::without_code(text);
 }
 
