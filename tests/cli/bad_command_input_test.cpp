@@ -27,11 +27,11 @@ TEST_F(BadInput, Generate) {
   refused({{"--min-p", "2"}, {"--temperature", "1"}}, {"min_p", "got 2"});
   refused({{"--repetition-penalty", "0"}}, {"repetition_penalty", "got 0"});
   refused({{"--num-return", "0"}}, {"--num-return", "got 0"});
-  refused({{"--batch-size", "0"}}, {"--batch-size", "got 0"});
-  refused({{"--chunk", "0"}}, {"--chunk", "got 0"});
   for (const std::string many : {"1000001", "1000000000000", "9223372036854775807"})
     refused({{"--num-return", many}, {"--temperature", "1"}},
             {"prompts x --num-return must be at most 1000000 sequences; got 1 x " + many});
+  refused({{"--batch-size", "0"}}, {"--batch-size", "got 0"});
+  refused({{"--chunk", "0"}}, {"--chunk", "got 0"});
   refused({{"--dtype", "fp16"}}, {"--dtype", "auto, fp32, bf16", "got fp16"});
   refused({{"--load-format", "gguf"}}, {"--load-format", "auto, dummy", "got gguf"});
   refused({{"--logprobs", ""}}, {"--logprobs", "--json"});
@@ -52,8 +52,6 @@ TEST_F(BadInput, Generate) {
     expect_refused("generate", {{"--model", good}, {"--batch-file", scratch_.put("batch", line)}}, named);
   };
   refused_line("", {"batch", "must have a line"});
-  refused_line("\n{\"prompt\": 3}", {"line 2: prompt", "got 3"});
-  refused_line("{}", {"line 1", "prompt_ids", "got 0"});
   expect_refused("generate",
                  {{"--model", good},
                   {"--batch-file", scratch_.put("batch", "{\"prompt\": \"x\"}\n{\"prompt\": \"y\"}")},
@@ -62,7 +60,11 @@ TEST_F(BadInput, Generate) {
                  {"got 2 x 500001"});
   refused_line("{\"prompt\": \"x\"}\n{\"prompt\": \"" + std::string(16 << 20, 'x') + "\"}",
                {"line 2: JSON must have at most 16777216 bytes; got 16777230"});
+  refused_line("\n{\"prompt\": 3}", {"line 2: prompt", "got 3"});
+  refused_line("{}", {"line 1", "prompt_ids", "got 0"});
   refused_line("{\"prompt_ids\": [1], \"prompt\": \"x\"}", {"line 1", "got 2"});
+  refused_line("{\"prompt_ids\": [1], \"max_new_tokens\": 0}",
+               {"line 1: max_new_tokens", "1 or more; got 0"});
   refused_line("{\"prompt_ids\": [1], \"max_new_tokens\": 64}", {"max_position_embeddings", "64"});
   refused_line("nothing", {"line 1"});
   refused_line("{\"prompt\": \"x\", \"max_tokens\": 3}", {"line 1", "no fields but", "max_tokens"});
@@ -153,8 +155,6 @@ TEST_F(BadInput, Tokenize) {
                  {"--json", "--out"});
 }
 
-}  // namespace
-}  // namespace shardwise::cli::bad_command_input_test
 /// Bytes that would color the text of a terminal, and one that is not UTF-8.
 const std::string kForTerminal = "\x1b[31m\xff", kEscaped = R"(\x1b[31m\xff)";
 
@@ -194,3 +194,5 @@ TEST_F(BadInput, TensorNamesReachTheTerminalEscaped) {
   EXPECT_PRED2(contains, ::testing::internal::GetCapturedStdout(), R"(\x1b[31mx.rotary_emb.inv_freq )");
 }
 
+}  // namespace
+}  // namespace shardwise::cli::bad_command_input_test

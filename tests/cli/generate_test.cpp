@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -156,6 +158,48 @@ TEST_F(GenerateCommand, NamesOnlyTheRankThatIsMissing) {
   EXPECT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 1);
   EXPECT_EQ(occurrences(program.errors(), "rank 1: "), 0) << program.errors();
   EXPECT_EQ(occurrences(program.errors(), "rank 0"), 1) << program.errors();
+}
+
+TEST_F(GenerateCommand, WarnsOnceOfUnsupportedFieldsOfTheGenerationConfig) {
+  directory_.put("generation_config.json", R"({"num_beams": 4, "top_k": 5, "max_time": 1.5})");
+  const std::string warning =
+      "warning: generate: generation_config.json should have only supported fields; got num_beams 4, "
+      "max_time 1.5; tokens differ from those of transformers";
+  for (const char* tp : {"1", "2"}) {
+    SCOPED_TRACE(tp);
+    Program program(argv({"--prompt-ids", "5,6", "--max-new-tokens", "2", "--tp", tp}), kOneThread);
+    ASSERT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();
+    EXPECT_EQ(occurrences(program.errors(), warning), 1) << program.errors();
+  }
+}
+
+// A rank that does not stop with the others would wait for them in vain.
+TEST_F(GenerateCommand, StopsAtTheStopStringsOfTheGenerationConfig) {
+  const auto generated = [&](const char* tp) {
+    Program program(
+        argv({"--prompt", "line", "--max-new-tokens", "64", "--temperature", "1", "--json", "--tp", tp}),
+        kOneThread);
+    EXPECT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();
+    return json::parse(program.output());
+  };
+  for (const char* tp : {"1", "2"}) {
+    SCOPED_TRACE(tp);
+    std::filesystem::remove(directory_ / "generation_config.json");
+    const json all = generated(tp);
+    EXPECT_EQ(all.at("finish_reason"), "length");
+    EXPECT_EQ(all.at("token_ids").size(), 64u);
+    const std::string text = all.at("text");
+    const auto is_letter = [](char c) { return c > ' ' && c < '\x7f' && c != '\\' && c != '"'; };
+    const auto letter = std::find_if(text.begin() + std::ssize(text) / 2, text.end(), is_letter);
+    ASSERT_NE(letter, text.end()) << text;
+    const size_t first = text.find(*letter);
+    directory_.put("generation_config.json",
+                   json{{"stop_strings", {"no such", std::string(1, *letter)}}}.dump());
+    const json stopped = generated(tp);
+    EXPECT_EQ(stopped.at("finish_reason"), "stop");
+    EXPECT_EQ(stopped.at("text"), text.substr(0, first));
+    EXPECT_LT(stopped.at("token_ids").size(), 64u);
+  }
 }
 
 // A rank of torchrun needs more descriptors than this for its memory and its handle of the process, but the

@@ -168,10 +168,13 @@ TEST(Corpus, RejectsInvalidPaths) {
   ASSERT_EQ(::mkfifo((directory / "fifo").c_str(), 0600), 0);
   directory.put("sub/a", "x");
   fs::create_symlink("nowhere", directory / "sub/dangling");
+  directory.put("sub2/a", "x");
+  ASSERT_EQ(::mkfifo((directory / "sub2/fifo").c_str(), 0600), 0);
   for (const std::string name : {"missing", "fifo", "sub"}) {
     EXPECT_PRED2(contains, error_text([&] { Corpus corpus({directory / name}); }), directory / name);
   }
   EXPECT_PRED2(contains, error_text([&] { Corpus corpus({directory / "sub"}); }), directory / "sub/dangling");
+  EXPECT_PRED2(contains, error_text([&] { Corpus corpus({directory / "sub2"}); }), directory / "sub2/fifo");
   EXPECT_PRED2(contains, error_text([] { Corpus corpus({}); }), "at least one file or directory");
 }
 
