@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace shardwise::fuzz {
 
@@ -23,11 +24,15 @@ class Mutator {
   /// Edits, repeats, drops or joins lines of JSON.
   std::string lines(const std::string& file, const std::string& other);
 
+  /// Edits, repeats, drops, reorders or exchanges fields of a protobuf message, also of the messages in it.
+  std::string protobuf(const std::string& file, const std::string& other);
+
   /// Edits the bytes of a file without further structure.
   std::string raw(const std::string& file, const std::string& other);
 
  private:
   using Json = nlohmann::ordered_json;
+  struct ProtobufField;
 
   size_t below(size_t n) { return static_cast<size_t>(random_() % n); }
   bool one_in(size_t n) { return below(n) == 0; }
@@ -35,6 +40,8 @@ class Mutator {
   Json value();
   Json changed_number(const Json& number);
   void edit(Json& tree, const Json& other);
+  void edit(std::vector<ProtobufField>& fields, const std::vector<ProtobufField>& donors);
+  std::string changed_payload(const ProtobufField& field, const ProtobufField& donor);
   std::string nested(std::string text);
   std::string member_twice(std::string text, const Json& tree);
 

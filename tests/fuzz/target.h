@@ -35,7 +35,8 @@ std::vector<Target> config_targets();
 std::vector<Target> tensor_targets();
 /// Packed GPTQ and AWQ weights, the optimizer's state with the progress of a run.
 std::vector<Target> weight_targets();
-/// tokenizer.json, tokenizer.model, a chat template, a token file.
+/// tokenizer.json, tokenizer.model and the settings beside it, a chat template, special_tokens_map.json, a
+/// token file.
 std::vector<Target> text_targets();
 /// A batch of prompts, a --config file, the log and the settings of an earlier run.
 std::vector<Target> command_targets();

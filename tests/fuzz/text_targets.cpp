@@ -25,6 +25,11 @@ void use_tokenizer(const text::Tokenizer& tokenizer) {
   hold(streamed + stream->finish() == tokenizer.decode(ids), "streaming gives the text of decoding all ids");
 }
 
+/// The directory has a tokenizer.model, to which this file may add only what it has.
+void read_beside_model(const std::string& path) {
+  use_tokenizer(*text::load_tokenizer(std::filesystem::path(path).parent_path()));
+}
+
 void read_tokens(const std::string& path) {
   const text::TokenFile file(path);
   std::vector<int64_t> ids(file.size());
@@ -45,8 +50,11 @@ void render(const std::string& path) {
 std::vector<Target> text_targets() {
   return {{"tokenizer", "tokenizer.json", &Mutator::json,
            [](const std::string& path) { use_tokenizer(text::BpeTokenizer(path)); }},
-          {"sentencepiece", "tokenizer.model", &Mutator::raw,
+          {"sentencepiece", "tokenizer.model", &Mutator::protobuf,
            [](const std::string& path) { use_tokenizer(text::SentencePieceTokenizer(path)); }},
+          {"sentencepiece_config", "tokenizer_config.json", &Mutator::json, read_beside_model},
+          {"added_tokens", "added_tokens.json", &Mutator::json, read_beside_model},
+          {"special_tokens_map", "special_tokens_map.json", &Mutator::json, render},
           {"chat_template", "chat_template.jinja", &Mutator::raw, render},
           {"tokens", "tokens.bin", &Mutator::raw, read_tokens}};
 }
