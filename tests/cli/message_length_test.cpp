@@ -76,10 +76,14 @@ json template_with(const std::string& id) {
           {"special_tokens", {{id, {{"id", id}, {"ids", 5}, {"tokens", {id}}}}}}};
 }
 
+/// Returns Sequences in Sequences, each after a hundred other steps.
 json nested_sequences(int depth) {
   json innermost{{"type", kLong}};
-  for (int i = 0; i < depth; ++i)
-    innermost = {{"type", "Sequence"}, {"pretokenizers", json::array({std::move(innermost)})}};
+  for (int i = 0; i < depth; ++i) {
+    json steps(100, json{{"type", "Digits"}, {"individual_digits", true}});
+    steps.push_back(std::move(innermost));
+    innermost = {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+  }
   return innermost;
 }
 
@@ -103,7 +107,7 @@ TEST(Messages, OfTokenizersAreShort) {
       {"template without ids", [&] { load_changed("/post_processor", no_ids); }},
       {"template with wrong ids", [] { load_changed("/post_processor", template_with(kLong)); }},
       {"nested sequences", [] { load_changed("/pre_tokenizer", nested_sequences(7)); }},
-      {"deeply nested sequences", [] { load_changed("/pre_tokenizer", nested_sequences(40)); }},
+      {"deeply nested sequences", [] { load_changed("/pre_tokenizer", nested_sequences(48)); }},
       {"unknown field",
        [] {
          load_changed("/model", {{kLong, kLong}});

@@ -63,6 +63,13 @@ TEST(Regex, MemoryOfTheInterpreterIsLimited) {
                "within PCRE2's match limit; got heap limit exceeded");
 }
 
+// Machine code needs less for each, and has its own stack.
+TEST(Regex, MemoryIsLimited) {
+  const std::string error = error_text([] { matches("(?:a|b)+", std::string(4'000'000, 'a')); });
+  EXPECT_PRED2(contains, error, "within PCRE2's match limit; got ");
+  EXPECT_TRUE(contains(error, "JIT stack limit") || contains(error, "heap limit")) << error;
+}
+
 TEST(Regex, ScriptsExcludeScriptExtensions) {
   // U+3001 has several Script_Extensions, which PCRE2 matches by default.
   EXPECT_EQ(matches(R"([\p{Han}]+)", "\u4e00\u3001\u4e00"), (std::vector<std::string>{"\u4e00", "\u4e00"}));
