@@ -26,8 +26,8 @@ inline constexpr int64_t kMaxAuxiliaryFileBytes = int64_t{64} << 20;
 
 /// Returns the contents of the file `name` in `directory`, to copy it. Errors: c10::ValueError if it is a
 /// link to a file outside of the directory (for a snapshot in Hugging Face's cache, also outside of the
-/// repository's blobs): a directory from an untrusted source could link to the user's keys, and the copy is made
-/// to be published.
+/// repository's blobs): a directory from an untrusted source could link to the user's keys, and the copy is
+/// made to be published.
 std::string read_auxiliary_file(const std::filesystem::path& directory, const std::string& name);
 /// Writes the file `name`, which may be in a directory that does not exist yet. Errors: base::FileError.
 void write_auxiliary_file(const std::filesystem::path& directory, const std::string& name,

@@ -19,7 +19,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kMaxValues = 1 << 24;  // of one flag; CLI11 reads twice that as "one value at a time"
+constexpr int kMaxValues = 1 << 24;      // of one flag; CLI11 reads twice that as "one value at a time"
 constexpr size_t kMaxReasonBytes = 200;  // of CLI11's message, which may quote an argument
 
 /// Splits "--tp,--tp-size N" into the flag's names and the placeholder of its value.
