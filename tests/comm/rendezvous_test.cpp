@@ -3,11 +3,13 @@
 #include <sched.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cstring>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/shm/backend.h"
+#include "shardwise/comm/shm/introduction.h"
 #include "shardwise/comm/shm/rendezvous.h"
 #include "tests/comm/alarms.h"
 #include "tests/comm/failures.h"
@@ -137,22 +139,36 @@ TEST(Rendezvous, SignalsDoNotInterruptTheWait) {
   other.join();
 }
 
-shm::Handshake handshake_of_another_version(int rank) {
-  const shm::Region region = shm::Region::create(2);
-  shm::Handshake handshake = shm::make_handshake({"job", rank, 2}, region);
-  handshake.info.magic ^= 0x80;
-  return handshake;
+constexpr base::Secret kSecret{{1, 2}};
+
+/// Returns a message of another version of this program.
+shm::Introduction of_another_version(shm::MessageType type) {
+  shm::Introduction message = shm::Introduction::of(type);
+  message.header.magic ^= 0x80;
+  return message;
+}
+
+/// Introduces a rank of another version, which knows the secret.
+void introduce_another_version(const base::Fd& socket, const std::string& job) {
+  send_raw(socket, of_another_version(shm::MessageType::hello));
+  const auto challenge = shm::receive_introduction(socket).message;
+  ASSERT_TRUE(challenge);
+  shm::Introduction proof = of_another_version(shm::MessageType::proof);
+  proof.proof = shm::Connection::at_rank(socket, job, kSecret)
+                    .proof(shm::Connection::Role::other_rank, shm::Nonce{}, challenge->nonce);
+  send_raw(socket, proof);
 }
 
 TEST(Rendezvous, RejectsARankOfAnotherVersion) {
   const std::string job = new_job();
   std::string error;
-  std::thread coordinator([&] { error = error_of([&] { shm::connect(options(job, 0, 2)); }); });
+  shm::ConnectOptions rank_0 = options(job, 0, 2);
+  rank_0.secret = kSecret;
+  std::thread coordinator([&] { error = error_of([&] { shm::connect(rank_0); }); });
   RawSocket peer(job);
-  while (peer.connect() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_EQ(shm::send_handshake(peer.fd(), handshake_of_another_version(1)), 0);
-  const shm::ReceivedHandshake reply = shm::receive_handshake(peer.fd());
-  EXPECT_TRUE(reply.kind == shm::ReceivedHandshake::Kind::handshake && reply.handshake.is_reject());
+  peer.wait_and_connect();
+  introduce_another_version(peer.fd(), job);
+  EXPECT_EQ(shm::receive_handshake(peer.fd()).kind, shm::ReceivedHandshake::Kind::reject);
   coordinator.join();
   EXPECT_TRUE(says(error, "the ranks run different versions of this program")) << error;
 }
@@ -164,7 +180,8 @@ TEST(Rendezvous, ARankThatIsAlreadyConnectedGetsTheErrorOfRankZero) {
   {
     const shm::Region region = shm::Region::create(3);
     RawSocket peer(job);
-    while (peer.connect() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    peer.wait_and_connect();
+    EXPECT_TRUE(shm::introduce(peer.fd(), {job, 2, 3}, ConnectDeadline(2, std::chrono::seconds(20))));
     EXPECT_EQ(shm::send_handshake(peer.fd(), shm::make_handshake({job, 2, 3}, region)), 0);
   }
   const Group group = shm::connect(options(job, 1, 3));
@@ -184,7 +201,12 @@ TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnImmediateError) {
     std::thread peer([&] { error = error_of([&] { shm::connect(options(job, 1, 2)); }); });
     const base::Fd socket = coordinator.accept();
     if (is_ours) {
-      EXPECT_EQ(shm::send_handshake(socket, handshake_of_another_version(0)), 0);
+      const auto hello = shm::receive_introduction(socket).message;
+      ASSERT_TRUE(hello);
+      shm::Introduction challenge = of_another_version(shm::MessageType::challenge);
+      challenge.proof = shm::Connection::at_rank_0(socket, job, base::Secret{})
+                            .proof(shm::Connection::Role::rank_0, hello->nonce, challenge.nonce);
+      send_raw(socket, challenge);
     } else {
       EXPECT_EQ(::send(socket.get(), "hello", 5, 0), 5);
     }
@@ -242,6 +264,22 @@ TEST(Rendezvous, ARankZeroThatAcceptsNoConnectionIsATimeout) {
   ASSERT_EQ(first.connect(), 0);
   const std::string error = error_of([&] { shm::connect(options(job, 1, 2, 100)); });
   EXPECT_TRUE(says(error, "timed out waiting for rank 0")) << error;
+}
+
+// As one does whose program is no part of this job, or a rank 0 that exits again and again.
+TEST(Rendezvous, ARankZeroThatOnlyClosesConnectionsIsATimeout) {
+  const std::string job = new_job();
+  RawSocket coordinator(job);
+  coordinator.listen(8);
+  std::atomic<bool> is_over = false;
+  std::thread closing([&] {
+    while (!is_over) coordinator.accept();
+  });
+  const std::string error = error_of([&] { shm::connect(options(job, 1, 2, 200)); });
+  EXPECT_TRUE(says(error, "timed out waiting for rank 0")) << error;
+  is_over = true;
+  EXPECT_EQ(RawSocket(job).connect(), 0);  // ends its last wait
+  closing.join();
 }
 
 TEST(Rendezvous, FailsAtOnceWithoutASocket) {

@@ -57,9 +57,8 @@ void Coordinator::listen_to_job() {
   constexpr int kTriesPerCheck = 100;
   const SocketAddress address(options_.job);
   for (int tries = 0; bind(listener_.get(), address.get(), address.length) != 0; ++tries) {
-    if (errno != EADDRINUSE)
-      deadline_.fail(-1, fmt::format("cannot bind a socket; {} [SW0341]", std::strerror(errno)));
-    if (tries % kTriesPerCheck == 0) check_owner();
+    if (errno != EADDRINUSE) fail_to_bind(deadline_);
+    if (tries % kTriesPerCheck == 0) check_other_owner();
     if (deadline_.is_over())
       deadline_.fail(0, fmt::format("another rank 0 of job {} is in a rendezvous [SW0329]", options_.job));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -69,28 +68,21 @@ void Coordinator::listen_to_job() {
 
 /// Fails if another user listens at the job's socket. Whoever has bound it but does not listen cannot be
 /// asked.
-void Coordinator::check_owner() const {
+void Coordinator::check_other_owner() const {
   const Fd socket = new_socket(deadline_);
   const SocketAddress address(options_.job);
   limit_waits(socket, deadline_);
-  if (connect(socket.get(), address.get(), address.length) != 0) return;
-  const auto owner = peer_user(socket);
-  if (owner && *owner != getuid())
-    deadline_.fail(0, fmt::format("the socket of this job belongs to user {} [SW0340]", *owner));
+  if (connect(socket.get(), address.get(), address.length) == 0) check_owner(peer_user(socket), deadline_);
 }
 
 /// Waits until a visitor says something, or else until there is a new one.
 void Coordinator::wait_for_event() {
   std::vector<pollfd> events;
-  for (const Fd& visitor : visitors_) events.push_back({visitor.get(), POLLIN, 0});
+  for (const Visitor& visitor : visitors_) events.push_back({visitor.socket().get(), POLLIN, 0});
   events.push_back({listener_.get(), POLLIN, 0});
   const int ready = poll(events.data(), events.size(), left_ms(deadline_));
   if (ready < 0 && errno == EINTR) return;
-  if (ready <= 0) {
-    const std::string others =
-        refused_ > 0 ? fmt::format(" ({} connections had another SHARDWISE_SECRET)", refused_) : "";
-    deadline_.fail(-1, "timed out waiting for ranks: " + missing() + others + " [SW0324]");
-  }
+  if (ready <= 0) deadline_.fail(-1, "timed out waiting for ranks: " + missing() + dropped() + " [SW0324]");
   for (size_t i = 0; i < visitors_.size(); ++i) {
     if (events[i].revents != 0) return read_visitor(i);
   }
@@ -103,24 +95,24 @@ void Coordinator::accept_visitor() {
     deadline_.fail(-1, fmt::format("cannot accept a socket; {} [SW0333]", std::strerror(errno)));
   if (!visitor || peer_user(visitor) != getuid()) return;
   if (visitors_.size() == size_t(options_.size) + kMaxVisitors) visitors_.erase(visitors_.begin());
-  visitors_.push_back(std::move(visitor));
+  visitors_.emplace_back(std::move(visitor), options_);
 }
 
 void Coordinator::read_visitor(size_t index) {
-  std::optional<Handshake> handshake = receive_from(visitors_[index], /*sender=*/-1, deadline_);
-  if (handshake && !handshake->is_reject()) {
-    if (handshake->info.peer.secret == options_.secret) {
-      admit(visitors_[index], std::move(*handshake));
-    } else {
-      ++refused_;
-      send_handshake(visitors_[index], make_reject(Handshake::kRefused));
-    }
-  }
+  using Outcome = Visitor::Outcome;
+  Visitor& visitor = visitors_[index];
+  const Outcome outcome = visitor.read(deadline_);
+  if (outcome == Outcome::waits) return;
+  if (outcome == Outcome::another_secret) ++other_secrets_;
+  if (outcome == Outcome::stranger) ++strangers_;
+  if (outcome == Outcome::handshake) admit(visitor);
   visitors_.erase(visitors_.begin() + ptrdiff_t(index));
 }
 
-/// Takes `visitor`, which is not taken if it contradicts the job: it gets the rejection, too.
-void Coordinator::admit(Fd& visitor, Handshake handshake) {
+/// Takes the socket and the handshake of `visitor`, unless it contradicts the job: then it stays, and gets
+/// the rejection, too.
+void Coordinator::admit(Visitor& visitor) {
+  Handshake handshake = visitor.take_handshake();
   const PeerInfo& peer = handshake.info.peer;
   const int rank = peer.rank;
   const std::string why = disagreement(handshakes_[0]->info.peer, peer);
@@ -131,7 +123,7 @@ void Coordinator::admit(Fd& visitor, Handshake handshake) {
         fmt::format("rank {} connected to a job of {} ranks, where that rank is already connected [SW0328]",
                     rank, options_.size));
   }
-  sockets_[size_t(rank)] = std::move(visitor);
+  sockets_[size_t(rank)] = visitor.take_socket();
   handshakes_[size_t(rank)] = std::move(handshake);
   ++connected_;
 }
@@ -148,15 +140,15 @@ void Coordinator::send_all(const std::vector<Handshake>& handshakes) {
 // Rejects visitors and ranks in the listen backlog, too. Dropping our handshakes frees the descriptors to
 // accept them when descriptors are short.
 void Coordinator::reject_all() {
-  const Handshake reject = make_reject(Handshake::kRejected);
-  for (const Fd& socket : sockets_) send_handshake(socket, reject);
-  for (const Fd& visitor : visitors_) send_handshake(visitor, reject);
+  const Introduction reject = Introduction::of(MessageType::reject);
+  for (const Fd& socket : sockets_) send_introduction(socket, reject);
+  for (const Visitor& visitor : visitors_) send_introduction(visitor.socket(), reject);
   visitors_.clear();
   handshakes_.clear();
   while (is_readable(listener_)) {
     const Fd queued(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!queued) break;
-    send_handshake(queued, reject);
+    send_introduction(queued, reject);
   }
 }
 
@@ -166,6 +158,17 @@ std::string Coordinator::missing() const {
     if (!handshakes_[rank]) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
   }
   return ranks;
+}
+
+/// Returns how many visitors were dropped and why, in brackets; "" if none.
+std::string Coordinator::dropped() const {
+  std::string reasons;
+  if (other_secrets_ > 0)
+    reasons = fmt::format("{} connections had another SHARDWISE_SECRET", other_secrets_);
+  if (strangers_ > 0)
+    reasons += fmt::format("{}{} connections were of another program or version", reasons.empty() ? "" : ", ",
+                           strangers_);
+  return reasons.empty() ? "" : " (" + reasons + ")";
 }
 
 }  // namespace shardwise::comm::shm

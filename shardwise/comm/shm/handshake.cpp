@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "shardwise/comm/shm/introduction.h"
 #include "shardwise/comm/shm/rendezvous.h"
+#include "shardwise/comm/shm/rendezvous_socket.h"
 
 namespace shardwise::comm::shm {
 namespace {
 
-constexpr uint64_t kMagic =
-    0x7368'6172'6477'6904;  // the last byte is the version of this message and of control.h
 constexpr size_t kMaxDescriptors = 2;
 
 }  // namespace
@@ -30,20 +30,15 @@ int usable_cores(const std::vector<Handshake>& handshakes) {
 
 Handshake make_handshake(const ConnectOptions& options, const Region& region) {
   Handshake handshake;
-  handshake.info = {kMagic, local_peer_info(options.job, options.rank, options.size), region.bytes(), {}};
-  handshake.info.peer.secret = options.secret;
+  handshake.info = {{kMagic, MessageType::handshake},
+                    local_peer_info(options.job, options.rank, options.size),
+                    region.bytes(),
+                    {}};
   handshake.region = Fd(fcntl(region.file(), F_DUPFD_CLOEXEC, 0));
   TORCH_CHECK(handshake.region, "shared memory: F_DUPFD; ", std::strerror(errno), " [SW0129]");
   handshake.pidfd = Fd(int(syscall(SYS_pidfd_open, getpid(), 0)));
   TORCH_CHECK(handshake.pidfd || (errno != EMFILE && errno != ENFILE), "shared memory: pidfd_open; ",
               std::strerror(errno), " [SW0130]");
-  return handshake;
-}
-
-Handshake make_reject(int reason) {
-  Handshake handshake;
-  handshake.info.magic = kMagic;
-  handshake.info.peer.rank = reason;
   return handshake;
 }
 
@@ -65,10 +60,8 @@ int send_handshake(const Fd& socket, const Handshake& handshake) {
     header->cmsg_len = CMSG_LEN(bytes);
     std::memcpy(CMSG_DATA(header), files, bytes);
   }
-  const int flags = handshake.is_reject() ? MSG_NOSIGNAL | MSG_DONTWAIT : MSG_NOSIGNAL;
-  return sendmsg(socket.get(), &message, flags) < 0
-             ? errno
-             : 0;  // a SEQPACKET message is sent completely or not at all
+  // A SEQPACKET message is sent completely or not at all.
+  return sendmsg(socket.get(), &message, MSG_NOSIGNAL) < 0 ? errno : 0;
 }
 
 ReceivedHandshake receive_handshake(const Fd& socket) {
@@ -81,9 +74,7 @@ ReceivedHandshake receive_handshake(const Fd& socket) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  ssize_t received = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
-  if (received < 0 && errno == ECONNRESET)  // the peer closed with our bytes unread; its own message follows
-    received = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  const ssize_t received = receive_message(socket, message);
   const cmsghdr* header = received < 0 ? nullptr : CMSG_FIRSTHDR(&message);
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
     std::memcpy(files, CMSG_DATA(header), std::min(sizeof(files), header->cmsg_len - CMSG_LEN(0)));
@@ -93,12 +84,14 @@ ReceivedHandshake receive_handshake(const Fd& socket) {
   handshake.info.peer.end_names();
   using Kind = ReceivedHandshake::Kind;
   if (received <= 0) return {Kind::closed, {}};
-  const bool is_ours = received >= ssize_t(sizeof(kMagic)) && handshake.info.magic >> 8 == kMagic >> 8;
-  const bool is_complete = received == ssize_t(sizeof(handshake.info)) && handshake.info.magic == kMagic;
-  if (is_ours && !is_complete) return {Kind::other_version, {}};
+  const Header& start = handshake.info.header;
+  const bool is_of_us = received >= ssize_t(sizeof(start)) && is_ours(start.magic);
+  if (is_of_us && start.type == MessageType::reject) return {Kind::reject, {}};
+  const bool is_complete = received == ssize_t(sizeof(handshake.info)) && start.magic == kMagic;
+  if (is_of_us && !is_complete) return {Kind::other_version, {}};
   if (is_complete && (message.msg_flags & MSG_CTRUNC) != 0)
     return {Kind::without_descriptors, std::move(handshake)};
-  const bool is_handshake = is_complete && (handshake.region || handshake.is_reject());
+  const bool is_handshake = is_complete && start.type == MessageType::handshake && handshake.region;
   return {is_handshake ? Kind::handshake : Kind::unknown, std::move(handshake)};
 }
 

@@ -2,8 +2,6 @@
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,24 +12,16 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/shm/coordinator.h"
+#include "shardwise/comm/shm/introduction.h"
 #include "shardwise/comm/shm/rendezvous_socket.h"
 
 namespace shardwise::comm::shm {
 namespace {
 
-/// Waits until `socket` is readable. Returns false at the deadline.
-bool readable(const Fd& socket, const ConnectDeadline& deadline) {
-  pollfd request{socket.get(), POLLIN, 0};
-  int ready = 0;
-  do {
-    ready = poll(&request, 1, left_ms(deadline));
-  } while (ready < 0 && errno == EINTR);
-  return ready == 1;
-}
-
 Fd connect_to_coordinator(const ConnectOptions& options, const ConnectDeadline& deadline) {
   const SocketAddress address(options.job);
   Fd socket = new_socket(deadline);
+  name_socket(socket, deadline);
   auto pause = std::chrono::microseconds(100);
   const auto is_connected = [&] {
     limit_waits(socket, deadline);
@@ -45,38 +35,33 @@ Fd connect_to_coordinator(const ConnectOptions& options, const ConnectDeadline& 
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::microseconds(20'000));
   }
-  const auto owner = peer_user(socket);
-  if (owner && *owner != getuid())
-    deadline.fail(0, fmt::format("the socket of this job belongs to user {} [SW0340]", *owner));
+  check_owner(peer_user(socket), deadline);
   return socket;
 }
 
-/// Fails if rank 0 rejected this rank, or does not know the job's secret.
-void check_sender(const Handshake& handshake, const ConnectOptions& options,
-                  const ConnectDeadline& deadline) {
-  if (handshake.is_refusal())
-    deadline.fail(
-        0, "rank 0 has another secret; got another SHARDWISE_SECRET, or another job of this name [SW0532]");
-  if (handshake.is_reject()) deadline.fail(0, "rank 0 aborted the rendezvous [SW0338]");
-  // All handshakes that rank 0 forwards have the secret, which it compared.
-  if (!(handshake.info.peer.secret == options.secret))
-    deadline.fail(0, "the process at the socket of rank 0 does not know the secret of this job [SW0533]");
+/// Connects to rank 0 and sends `local`, once it has proven to be rank 0. Retries if the socket closes
+/// before: it belonged to an earlier rendezvous of the same job, or rank 0 has exited.
+Fd join_coordinator(const ConnectOptions& options, const Handshake& local, const ConnectDeadline& deadline) {
+  Fd socket = connect_to_coordinator(options, deadline);
+  while (!introduce(socket, options, deadline)) {
+    if (deadline.is_over()) deadline.fail_missing(0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    socket = connect_to_coordinator(options, deadline);
+  }
+  send_to(socket, local, 0, deadline);  // if the socket is closed, receive_from finds out
+  return socket;
 }
 
-// Retries if the socket closes before the first handshake: it belonged to an earlier rendezvous of the same
-// job, or rank 0 has exited.
+// Retries if rank 0 closes the socket before its first handshake.
 std::vector<Handshake> exchange_with_coordinator(const ConnectOptions& options, const Handshake& local) {
   const ConnectDeadline deadline(options.rank, options.timeout);
   std::vector<Handshake> handshakes;
   Fd socket;
   while (int(handshakes.size()) < options.size) {
-    if (handshakes.empty()) {
-      socket = connect_to_coordinator(options, deadline);
-      send_to(socket, local, 0, deadline);  // if the socket is closed, receive_from finds out
-    }
-    if (!readable(socket, deadline)) deadline.fail(-1, "timed out before all ranks had connected [SW0326]");
+    if (handshakes.empty()) socket = join_coordinator(options, local, deadline);
+    if (!wait_readable(socket, deadline))
+      deadline.fail(-1, "timed out before all ranks had connected [SW0326]");
     std::optional<Handshake> handshake = receive_from(socket, /*sender=*/0, deadline);
-    if (handshake) check_sender(*handshake, options, deadline);
     if (handshake) {
       handshakes.push_back(std::move(*handshake));
     } else if (!handshakes.empty()) {

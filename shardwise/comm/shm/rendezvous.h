@@ -3,13 +3,15 @@
 //
 // Rank 0 listens. Every rank sends it a memory region and a pidfd of its own process, as file descriptors,
 // and receives those of all peers. Nothing has a name in any file system. The sockets are closed at the end
-// of the rendezvous. Both sides refuse another user, and a process that does not know the job's secret.
+// of the rendezvous. Both sides refuse another user, and then a process that does not prove that it knows the
+// job's secret (introduction.h).
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "shardwise/comm/rendezvous.h"
+#include "shardwise/comm/shm/introduction.h"
 #include "shardwise/comm/shm/one_shot.h"
 #include "shardwise/comm/shm/region.h"
 #include "shardwise/comm/shm/shm.h"
@@ -42,18 +44,13 @@ void check_options(const ConnectOptions& options);
 /// node, and two file descriptors.
 struct Handshake {
   struct Bytes {
-    uint64_t magic;
-    PeerInfo peer;
+    Header header;
+    PeerInfo peer;  // without the secret
     uint64_t region_bytes;
     OneShotLimit one_shot;  // rank 0's applies to all; rank 0 sets it when all ranks have connected
   } info{};
   Fd region;
   Fd pidfd;  // empty if the kernel has no pidfds
-
-  bool is_reject() const { return info.peer.rank < 0; }
-  /// Whether rank 0 rejects this rank alone, for its secret.
-  bool is_refusal() const { return info.peer.rank == kRefused; }
-  static constexpr int kRejected = -1, kRefused = -2;
 };
 
 /// Returns the number of cores that at least one of the ranks may run on.
@@ -61,14 +58,12 @@ int usable_cores(const std::vector<Handshake>& handshakes);
 
 /// Returns the handshake of a rank of this process.
 Handshake make_handshake(const ConnectOptions& options, const Region& region);
-/// Returns the message that rank 0 sends to connected ranks when the rendezvous fails (kRejected), or to a
-/// process with another secret (kRefused).
-Handshake make_reject(int reason);
 
 struct ReceivedHandshake {
   enum class Kind {
     handshake,
     closed,  // the peer closed the socket
+    reject,  // rank 0's rendezvous has failed
     other_version,
     unknown,             // not a message of this program
     without_descriptors  // this process has no descriptors left: the bytes alone
@@ -79,7 +74,7 @@ struct ReceivedHandshake {
 
 /// Returns 0 or an errno: EPIPE or ECONNRESET if the peer closed the socket, ETOOMANYREFS while this user has
 /// more descriptors in flight than a process may have, EAGAIN if the socket's send timeout passes before
-/// there is room. A reject does not wait for room.
+/// there is room.
 int send_handshake(const Fd& socket, const Handshake& handshake);
 ReceivedHandshake receive_handshake(const Fd& socket);
 
