@@ -277,7 +277,7 @@ class OtherUser {
 
 TEST(RendezvousOtherUser, ASocketOfAnotherUserIsNamedAtOnce) {
   if (getuid() != 0) GTEST_SKIP() << "only root can act as another user";
-  for (const bool listens : {true}) {
+  for (const bool listens : {true, false}) {
     const std::string job = new_job();
     const OtherUser squatter(job, listens);
     for (const int rank : {0, 1}) {
@@ -287,6 +287,22 @@ TEST(RendezvousOtherUser, ASocketOfAnotherUserIsNamedAtOnce) {
       expect_within(since_start.seconds(), 1);
     }
   }
+}
+
+// A rank 0 that has bound the socket and does not yet listen.
+TEST(RendezvousStrangers, ASocketOfTheSameUserThatDoesNotListenYetIsWaitedFor) {
+  const std::string job = new_job();
+  std::thread first;
+  {
+    RawSocket slow(job);
+    ASSERT_EQ(slow.bind(), 0);
+    first = std::thread(
+        [&] { EXPECT_EQ(error_of([&] { shm::connect(options(job, 0, 2)).barrier(); }), "no error"); });
+    const std::string error = error_of([&] { shm::connect(options(job, 1, 2, 100)); });
+    EXPECT_TRUE(says(error, "timed out waiting for rank 0")) << error;
+  }
+  EXPECT_EQ(error_of([&] { shm::connect(options(job, 1, 2)).barrier(); }), "no error");
+  first.join();
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "shardwise/comm/shm/rendezvous_socket.h"
+#include "shardwise/comm/shm/socket_owner.h"
 
 namespace shardwise::comm::shm {
 namespace {
@@ -66,9 +67,10 @@ void Coordinator::listen_to_job() {
   if (listen(listener_.get(), options_.size) != 0) deadline_.fail(-1, "cannot listen on a socket [SW0342]");
 }
 
-/// Fails if another user listens at the job's socket. Whoever has bound it but does not listen cannot be
+/// Fails if another user has the job's socket. Where the kernel does not list it, only one who listens can be
 /// asked.
 void Coordinator::check_other_owner() const {
+  check_owner(socket_owner(options_.job), deadline_);
   const Fd socket = new_socket(deadline_);
   const SocketAddress address(options_.job);
   limit_waits(socket, deadline_);

@@ -14,11 +14,13 @@
 #include "shardwise/comm/shm/coordinator.h"
 #include "shardwise/comm/shm/introduction.h"
 #include "shardwise/comm/shm/rendezvous_socket.h"
+#include "shardwise/comm/shm/socket_owner.h"
 
 namespace shardwise::comm::shm {
 namespace {
 
 Fd connect_to_coordinator(const ConnectOptions& options, const ConnectDeadline& deadline) {
+  constexpr int kTriesPerCheck = 50;
   const SocketAddress address(options.job);
   Fd socket = new_socket(deadline);
   name_socket(socket, deadline);
@@ -27,10 +29,11 @@ Fd connect_to_coordinator(const ConnectOptions& options, const ConnectDeadline& 
     limit_waits(socket, deadline);
     return connect(socket.get(), address.get(), address.length) == 0;
   };
-  while (!is_connected()) {
+  for (int tries = 0; !is_connected(); ++tries) {
     const bool may_retry = errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
     if (!may_retry)
       deadline.fail(0, fmt::format("cannot connect a socket; {} [SW0335]", std::strerror(errno)));
+    if (tries % kTriesPerCheck == 0) check_owner(socket_owner(options.job), deadline);
     if (deadline.is_over()) deadline.fail_missing(0);
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::microseconds(20'000));
