@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <barrier>
 #include <thread>
 
 #include "shardwise/base/clock.h"
@@ -125,6 +126,30 @@ TEST(LateRank, IsNamedByAllWaitingRanks) {
       EXPECT_NE(base::one_line(error).find("timed out waiting for rank 2 (pid "), std::string::npos)
           << base::one_line(error);
     }
+  });
+}
+
+// A late rank may still write its part of the sum there.
+TEST(FailedCall, ItsFreedMemoryIsNotUsedAgain) {
+  constexpr int64_t kNumel = 100'000;
+  std::barrier all_done(2);
+  on_threads(2, [&](int rank, const std::string& job) {
+    const Group group = shm::connect(options(job, rank, 2, rank == 0 ? 200 : 20'000));
+    group.barrier();
+    if (rank == 0) {
+      at::Tensor x = group.empty({kNumel}, at::kFloat).zero_();
+      const auto* const begin = static_cast<const float*>(x.const_data_ptr());
+      std::string line;
+      EXPECT_EQ(failure_of([&] { group.all_reduce_(x); }, line).peer, 1);
+      x.reset();
+      std::vector<at::Tensor> later;
+      for (int i = 0; i < 5; ++i) {
+        later.push_back(group.empty({kNumel / (i + 1)}, at::kFloat));
+        const auto* const other = static_cast<const float*>(later.back().const_data_ptr());
+        EXPECT_TRUE(other + later.back().numel() <= begin || begin + kNumel <= other) << i;
+      }
+    }
+    all_done.arrive_and_wait();
   });
 }
 
