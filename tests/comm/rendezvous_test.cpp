@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <cstring>
@@ -361,6 +362,14 @@ TEST(Rendezvous, RankZeroShortOfDescriptorsRejectsThePeers) {
     EXPECT_TRUE(says(printed[0], reason)) << printed[0];
     EXPECT_TRUE(says(printed[1], "rank 0 aborted the rendezvous")) << printed[1];
   }
+}
+
+TEST(Rendezvous, ALimitOnFileSizesIsAnErrorAndNoSignal) {
+  Worker rank("small_files", new_job(), /*rank=*/0, /*size=*/2, /*timeout_ms=*/20'000);
+  const std::string printed = rank.output();
+  EXPECT_TRUE(says(printed, "shared memory: ftruncate to")) << printed;
+  EXPECT_TRUE(says(printed, "bytes; File too large [SW0128]")) << printed;
+  EXPECT_TRUE(WIFEXITED(rank.wait()));
 }
 
 // Their receivers receive the descriptors in flight: the rendezvous retries until there is room.

@@ -159,6 +159,17 @@ void run_no_memory(const WorkerPlace& place) {
   if (is_last) std::this_thread::sleep_for(std::chrono::seconds(2));
 }
 
+/// As under `ulimit -f`, in a program that does not ignore its signal.
+void run_small_files(const WorkerPlace& place) {
+  const rlimit limit{1 << 20, 1 << 20};
+  TORCH_CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0, "setrlimit");
+  try {
+    comm::shm::connect(options(place.job, place.rank, place.size, place.timeout_ms));
+  } catch (const c10::Error& error) {
+    std::cout << base::one_line(error) << std::endl;
+  }
+}
+
 void run_scenario(const std::string& scenario, const WorkerPlace& place, std::istream& words) {
   if (scenario == "mixed") return run_mixed(place, words);
   if (scenario == "rounds") return run_rounds(place, words);
@@ -167,6 +178,7 @@ void run_scenario(const std::string& scenario, const WorkerPlace& place, std::is
   if (scenario == "short") return run_short(place, words);
   if (scenario == "crowded") return run_crowded(place);
   if (scenario == "no_memory") return run_no_memory(place);
+  if (scenario == "small_files") return run_small_files(place);
   if (scenario == "fork") return run_fork(place);
   run_simple(scenario, place);
 }

@@ -24,8 +24,8 @@ inline constexpr double kSilence = 120;
 /// "short RANK N": that rank has N descriptors for the rendezvous; prints `connected` or the error, and
 /// waits. "crowded": its ranks are threads, whose rendezvous starts with more descriptors in flight than its
 /// user may have; prints `connected` or the error of each rank. "no_memory": the last rank has too little for
-/// an all_reduce; the others print their error. "mixed ...", "rounds ...", "soak ...", "cycles ...", "fork":
-/// scenarios.h.
+/// an all_reduce; the others print their error. "small_files": may write only files of 1 MB; prints the error
+/// of a rendezvous. "mixed ...", "rounds ...", "soak ...", "cycles ...", "fork": scenarios.h.
 class Worker {
  public:
   Worker(const std::string& scenario, const std::string& job, int rank, int size, int timeout_ms);

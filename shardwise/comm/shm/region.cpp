@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -109,6 +110,14 @@ void unmap_shared(std::byte* base, size_t bytes) {
 }
 #endif
 
+/// Returns 0 or an errno. Above the limit of `ulimit -f`, ftruncate sends a signal that would end a program
+/// that does not ignore it.
+int resize(const Fd& file, size_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) return EFBIG;
+  return ftruncate(file.get(), off_t(bytes)) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
 Region Region::create(int ranks) {
@@ -116,8 +125,9 @@ Region Region::create(int ranks) {
   const size_t bytes = kHeapOffset + choose_heap_bytes(ranks);
   Fd file(memfd_create("shardwise", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   TORCH_CHECK(file, "shared memory: memfd_create; ", std::strerror(errno), " [SW0127]");
-  TORCH_CHECK(ftruncate(file.get(), off_t(bytes)) == 0, "shared memory: ftruncate to ", bytes, " bytes; ",
-              std::strerror(errno), " [SW0128]");
+  const int error = resize(file, bytes);
+  TORCH_CHECK(error == 0, "shared memory: ftruncate to ", bytes, " bytes; ", std::strerror(error),
+              " [SW0128]");
   TORCH_CHECK(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0,
               "shared memory: sealing; ", std::strerror(errno), " [SW0131]");
   std::byte* base = map_shared(file.get(), bytes);
