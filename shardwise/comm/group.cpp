@@ -118,7 +118,7 @@ std::shared_ptr<PeerShards> Group::share_shard(const at::Tensor& shard, const ba
       readable.copy_(shard);
       (*state_->counters)[Op::all_gather].copied_bytes += int64_t(shard.nbytes());
     }
-    return std::make_shared<CountedPeerShards>(heap->share_shard(readable, split, /*tag=*/0),
+    return std::make_shared<CountedPeerShards>(heap->share_shard(readable, split, /*tag=*/0, Op::share_shard),
                                                state_->counters, state_->backend);
   });
 }

@@ -117,7 +117,8 @@ class SharedReduceScatter final : public CheckedReduceScatter {
   void start_chunk(int i) override {
     sum_.run([&] {
       if (chunk_order(i) != sum_.rank)
-        chunks_.push_back(heap_.share_shard(sum_.x, full_split_, operation_tag(sum_.number, uint64_t(i))));
+        chunks_.push_back(heap_.share_shard(sum_.x, full_split_, operation_tag(sum_.number, uint64_t(i)),
+                                            Op::reduce_scatter));
     });
   }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "shardwise/base/split.h"
+#include "shardwise/comm/counters.h"
 #include "shardwise/comm/reduction.h"
 #include "shardwise/comm/work.h"
 
@@ -67,9 +68,9 @@ class SymmetricHeap {
   /// Returns true if peers can read all of `x` in place, or if it has no elements.
   virtual bool contains(const at::Tensor& x) const = 0;
   /// Lets peers read `shard` [split.range(rank), ...], which must be contiguous and in the heap. Collective.
-  /// The ranks' splits and tags (descriptor.h) must be equal.
+  /// The ranks' splits, tags (descriptor.h) and ops must be equal. Errors name `op`, the call that shares it.
   virtual std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split,
-                                                  uint64_t tag) = 0;
+                                                  uint64_t tag, Op op) = 0;
 
   /// Implement Group's collectives of these names, without the lists and copies of a backend's.
   /// Starts a sum of `x`, which must be contiguous and in the heap; `number` identifies it in the group.

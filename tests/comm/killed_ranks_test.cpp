@@ -47,8 +47,7 @@ NamedFault last_error(const std::string& printed) {
   return {std::stod(words[1]), std::stod(words[2]), words[3], words[4], words[5]};
 }
 
-/// Returns true if the error's op is that of the call: all_reduce is also "c10d allreduce_coalesced". A
-/// reduce_scatter may share shards.
+/// Returns true if the error's op is that of the call: all_reduce is also "c10d allreduce_coalesced".
 bool is_op_of_call(const NamedFault& error) {
   const auto letters = [](const std::string& name) {
     std::string text;
@@ -56,8 +55,7 @@ bool is_op_of_call(const NamedFault& error) {
       if (c != '_') text += char(std::tolower(c));
     return text;
   };
-  const bool shares_shards = error.op == "share_shard" && contains(letters(error.call), "reducescatter");
-  return shares_shards || contains(letters(error.call), letters(error.op));
+  return contains(letters(error.call), letters(error.op));
 }
 
 /// Counts the faults for the summary that the destructor prints.

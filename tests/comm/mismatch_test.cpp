@@ -1,4 +1,5 @@
 // Ranks that call different collectives: every such pair is an error on all ranks that names both calls.
+#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include "shardwise/base/error.h"
@@ -38,6 +39,16 @@ Call share_shard(int64_t numel) {
 Call reduce_scatter(int64_t numel, int64_t granule = 1) {
   return [=](const Group& group) {
     group.reduce_scatter(some(numel), Split::even("x", numel, group.size(), granule));
+  };
+}
+Call reduce_scatter_chunked(int64_t numel) {
+  return [=](const Group& group) {
+    const Split split = Split::even("x", numel, group.size());
+    at::Tensor x = group.empty({numel}, at::kFloat).zero_(),
+               out = at::empty({split.range(group.rank()).size()}, at::kFloat);
+    const auto sum = group.reduce_scatter_chunked(x, split);
+    for (int i = 0; i < group.size(); ++i) sum->chunk_ready(i);
+    sum->wait(out);
   };
 }
 Call fused_all_reduce(int64_t numel) {
@@ -127,6 +138,8 @@ TEST_P(Mismatch, IsAnErrorNamingBothSidesOnAllRanks) {
        "all_gather float32 [144]"},
       {"share_shard size", share_shard(12), share_shard(24), "share_shard float32 [12]",
        "share_shard float32 [24]"},
+      {"chunked", reduce_scatter_chunked(12), barrier(), "reduce_scatter sum float32 [",
+       "rank 1 runs barrier"},
       {"barrier", all_to_all(12), barrier(), "all_to_all float32", "rank 1 runs barrier"},
       {"missed", share_shard(12), [](const Group&) {}, "share_shard float32 [12]", "rank 1 runs barrier"},
   };

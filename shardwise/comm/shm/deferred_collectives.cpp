@@ -44,10 +44,10 @@ at::Tensor SharedShard::get(int rank) {
 }  // namespace
 
 std::shared_ptr<PeerShards> Transport::share_shard(const at::Tensor& shard, const base::Split& split,
-                                                   uint64_t tag) {
+                                                   uint64_t tag, Op op) {
   TORCH_INTERNAL_ASSERT(contains(shard) && shard.is_contiguous());
   Descriptor descriptor;
-  descriptor.op = Op::share_shard;
+  descriptor.op = op;
   descriptor.dtype = static_cast<int8_t>(shard.scalar_type());
   descriptor.numel = c10::multiply_integers(shard.sizes().slice(1)) * split.size();
   descriptor.split = base::mix(split.hash(), tag);

@@ -50,8 +50,8 @@ class Transport final : public SymmetricHeap,
 
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType dtype) override;
   bool contains(const at::Tensor& x) const override;
-  std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split,
-                                          uint64_t tag) override;
+  std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split, uint64_t tag,
+                                          Op op) override;
   void all_reduce_(at::Tensor& x, Reduce reduce) override;
   std::unique_ptr<Work> all_reduce_async_(const at::Tensor& x, uint64_t number) override;
   void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split,
