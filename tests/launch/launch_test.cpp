@@ -262,10 +262,11 @@ TEST_F(Launch, a_flooding_rank_does_not_delay_a_signal) {
 TEST_F(Launch, a_flooding_rank_does_not_hide_a_death) {
   Program program(job(3, {"flood"}), marked());
   program.wait_for_lines("ready", 3);
-  for (const pid_t pid : processes_with(mark_)) {
-    if (pid != program.pid()) kill(pid, SIGKILL);
-  }
+  const pid_t victim = pid_of_rank(2, mark_);  // rank 1 floods and lives on
+  ASSERT_TRUE(send_to(victim, SIGKILL));
   EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 1);
+  const std::string death = "rank 2 (pid " + std::to_string(victim) + ") was killed by signal 9";
+  EXPECT_NE(program.errors().find(death), std::string::npos);
 }
 
 TEST_F(Launch, a_line_without_end_is_printed_in_parts) {
