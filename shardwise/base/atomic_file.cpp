@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kDigits = 20;  // of the largest integer of 64 bits: names that no user gives a file
+constexpr size_t kSuffixDigits = 20;  // of the largest integer of 64 bits: names that no user gives a file
 
 // A temporary name is removed only under the lock of its file. So neither a file that is being written nor a
 // new one with the name of one that was removed is removed.
@@ -51,7 +51,7 @@ std::string without_stale_ones(std::string path) {
   fs::directory_iterator entry(directory.empty() ? "." : directory, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename();
-    const bool is_temporary = name.size() == begin.size() + kDigits && name.starts_with(begin) &&
+    const bool is_temporary = name.size() == begin.size() + kSuffixDigits && name.starts_with(begin) &&
                               name.find_first_not_of("0123456789", begin.size()) == std::string::npos;
     if (is_temporary) remove_unless_locked(entry->path());
   }
@@ -62,7 +62,7 @@ std::string without_stale_ones(std::string path) {
 
 std::string temporary_beside(const std::string& path) {
   const std::string digits = std::to_string(random_bits());
-  return path + ".tmp" + std::string(kDigits - digits.size(), '0') + digits;
+  return path + ".tmp" + std::string(kSuffixDigits - digits.size(), '0') + digits;
 }
 
 AtomicFile::AtomicFile(std::string path, std::string temporary)

@@ -69,6 +69,8 @@ LaunchSignals::LaunchSignals() {
     } else {
       action.sa_sigaction = record_signal;
       action.sa_flags = SA_SIGINFO | SA_RESTART;
+      // Else the later of two pending signals interrupts the handler of the first.
+      sigfillset(&action.sa_mask);
       sigaddset(&recorded, kSignals[i]);
     }
     sigaction(kSignals[i], &action, nullptr);
