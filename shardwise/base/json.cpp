@@ -190,6 +190,11 @@ int64_t Fields::to_integer(const json& value, const char* name) const {
   return value.get<int64_t>();
 }
 
+std::string Fields::label(const std::string& name) const {
+  constexpr size_t kMaxNameBytes = 100;  // the longest of ours is a token that `shown` formats, in `vocab`
+  return where_ + shortened(name, kMaxNameBytes);
+}
+
 const json& Fields::at(const char* name) const {
   const json* field = find(name);
   TORCH_CHECK_VALUE(field, label(name), " must be given; got none [SW0177]");

@@ -47,7 +47,8 @@ class Fields {
   /// Returns the field, or nullptr if it is absent.
   const nlohmann::json* find(const char* name) const;
   bool is_null(const char* name) const;
-  std::string label(const char* name) const { return where_ + name; }
+  /// Returns the location of the field, whose name may be one that a file gave.
+  std::string label(const std::string& name) const;
 
   /// Returns a required field of any type. Errors: c10::ValueError if it is absent.
   const nlohmann::json& at(const char* name) const;

@@ -1,5 +1,7 @@
 #include "shardwise/text/json_fields.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -7,20 +9,11 @@
 #include "shardwise/text/utf8.h"
 
 namespace shardwise::text {
-namespace {
-
-constexpr size_t kMaxNameBytes = 100;  // the longest of ours is a token that base::shown formats, in `vocab`
-
-}  // namespace
 
 uint32_t token_id(const nlohmann::json& value, const std::string& label) {
   const bool is_id = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{1} << 24;
   if (!is_id) throw_invalid(label, "an integer from 0 to 2^24 - 1", value);
   return value.get<uint32_t>();
-}
-
-std::string JsonPart::label(const std::string& name) const {
-  return where + base::shortened(name, kMaxNameBytes);
 }
 
 std::string JsonPart::text(const char* name) const {

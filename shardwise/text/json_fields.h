@@ -25,8 +25,7 @@ struct JsonPart {
   int lists = 0;  // around it, of those that parts() returned
   base::Fields fields{object, where};
 
-  /// Returns the location of the field, whose name may be one that a file gave.
-  std::string label(const std::string& name) const;
+  std::string label(const std::string& name) const { return fields.label(name); }
   /// Returns the field's value. Throws c10::ValueError if it is missing.
   const nlohmann::json& at(const char* name) const { return fields.at(name); }
   std::string text(const char* name) const;

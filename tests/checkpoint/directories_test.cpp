@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <functional>
 #include <optional>
@@ -17,13 +18,16 @@
 #include "tests/support/temporary.h"
 
 namespace {
-std::function<void()> before_waiting_for_a_lock;
+std::function<void()> while_waiting_for_a_lock;
 }
 
 // In place of the C library's.
 extern "C" int flock(int fd, int operation) noexcept {
-  if (before_waiting_for_a_lock && (operation & LOCK_NB) == 0) before_waiting_for_a_lock();
-  return static_cast<int>(syscall(SYS_flock, fd, operation));
+  const auto result = static_cast<int>(syscall(SYS_flock, fd, operation));
+  const int error = errno;
+  if (result != 0 && while_waiting_for_a_lock) while_waiting_for_a_lock();
+  errno = error;
+  return result;
 }
 
 namespace shardwise::checkpoint::directories_test {
@@ -97,13 +101,13 @@ TEST(TemporaryDirectory, CreationAndCleanupLockTheParent) {
   remove_stale(dir.path());
   EXPECT_TRUE(fs::exists(dir / ".step-1.tmp-7"));
   const fs::path path = temporary_path(dir.path(), 1, 42);
-  std::optional<bool> existed;  // when its maker began to wait for the first lock, which is this test's
-  before_waiting_for_a_lock = [&] {
+  std::optional<bool> existed;  // while its maker waited for the first lock, which is this test's
+  while_waiting_for_a_lock = [&] {
     if (!existed) existed = fs::exists(path);
     lock = base::Fd();
   };
   const TemporaryDirectory directory(path);
-  before_waiting_for_a_lock = {};
+  while_waiting_for_a_lock = {};
   EXPECT_EQ(existed, false);
   remove_stale(dir.path());
   EXPECT_TRUE(fs::exists(path));

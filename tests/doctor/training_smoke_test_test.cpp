@@ -52,7 +52,7 @@ TEST(SmallModel, HasTheSameArchitecture) {
 }
 
 TEST(SmallModel, HasALayerOfEachKind) {
-  config::Config config = config::preset("qwen2-0.5b");
+  config::Config config = config::preset("qwen2.5-0.5b");
   config.sliding_window = 4096;
   config.sliding_layers.assign(static_cast<size_t>(config.num_hidden_layers), true);
   config.sliding_layers.front() = false;

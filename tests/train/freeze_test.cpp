@@ -40,7 +40,7 @@ TEST(Freeze, RejectsInvalidGlobs) {
   };
   EXPECT_EQ(error({"*embed*", "model.layers.7.*"}),
             "train: --freeze must match tensors of the model, such as model.embed_tokens.weight; got "
-            "\"model.layers.7.*\", which matches no tensor");
+            "model.layers.7.*, which matches no tensor");
   EXPECT_PRED2(test::contains, error({std::string(10'000, 'x')}), "xxx..., which matches no tensor");
   EXPECT_EQ(error({"model.layers.0.self_attn.[qk]_proj.weight"}),
             "train: --freeze must match all or none of model.layers.0.self_attn.q_proj.weight, "

@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "shardwise/base/error.h"
 #include "shardwise/comm/c10d_backend.h"
 #include "shardwise/comm/mpi/transport.h"
@@ -15,11 +17,13 @@ namespace {
 using namespace shardwise::testing;
 using Tensors = C10dBackend::Tensors;
 
+c10::intrusive_ptr<C10dBackend> flat_backend() {
+  const ConnectOptions options = new_options(Topology::flat);
+  return c10::make_intrusive<C10dBackend>(std::make_shared<Transport>(options, rendezvous(options)));
+}
+
 C10dBackend& backend() {
-  static const auto made = [] {
-    const ConnectOptions options = new_options(Topology::flat);
-    return c10::make_intrusive<C10dBackend>(std::make_shared<Transport>(options, rendezvous(options)));
-  }();
+  static const auto made = flat_backend();
   return *made;
 }
 
@@ -202,10 +206,21 @@ TEST_F(C10dApi, ArgumentsAreChecked) {
   unknown.reduceOp = c10d::ReduceOp::UNUSED;
   EXPECT_THROW(backend_.allreduce(two, {}), c10::ValueError);
   EXPECT_THROW(backend_.allreduce(x, unknown), c10::ValueError);
-  EXPECT_THROW(backend_._allgather_base(x[0], x[0], {}), c10::ValueError);
-  EXPECT_THROW(backend_._reduce_scatter_base(x[0], x[0], {}), c10::ValueError);
   EXPECT_THROW(backend_.send(x, size_, 0), c10::ValueError);
   EXPECT_THROW(backend_.recv(x, 0, -1), c10::ValueError);
+}
+
+// A size that is wrong on one rank alone would otherwise let the others wait.
+TEST(C10dApiFailures, AWrongSizeAbortsTheGroup) {
+  const std::function<void(C10dBackend&, Tensor&)> calls[] = {
+      [](C10dBackend& backend, Tensor& x) { backend._allgather_base(x, x, {}); },
+      [](C10dBackend& backend, Tensor& x) { backend._reduce_scatter_base(x, x, {}); }};
+  for (const auto& call : calls) {
+    const auto backend = flat_backend();
+    Tensor x = of(4, backend->getRank());
+    EXPECT_THROW(call(*backend, x), c10::ValueError);
+    EXPECT_THROW(backend->barrier({})->wait(kNoTimeout), base::CommError);
+  }
 }
 
 }  // namespace
