@@ -212,12 +212,12 @@ TEST_F(C10dApi, ArgumentsAreChecked) {
 
 // A size that is wrong on one rank alone would otherwise let the others wait.
 TEST(C10dApiFailures, AWrongSizeAbortsTheGroup) {
-  const std::function<void(C10dBackend&, Tensor&)> calls[] = {
-      [](C10dBackend& backend, Tensor& x) { backend._allgather_base(x, x, {}); },
-      [](C10dBackend& backend, Tensor& x) { backend._reduce_scatter_base(x, x, {}); }};
+  const std::function<void(C10dBackend&, at::Tensor&)> calls[] = {
+      [](C10dBackend& backend, at::Tensor& x) { backend._allgather_base(x, x, {}); },
+      [](C10dBackend& backend, at::Tensor& x) { backend._reduce_scatter_base(x, x, {}); }};
   for (const auto& call : calls) {
     const auto backend = flat_backend();
-    Tensor x = of(4, backend->getRank());
+    at::Tensor x = of(4, backend->getRank());
     EXPECT_THROW(call(*backend, x), c10::ValueError);
     EXPECT_THROW(backend->barrier({})->wait(kNoTimeout), base::CommError);
   }
