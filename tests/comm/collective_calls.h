@@ -36,6 +36,7 @@ struct CollectiveCall {
     bool is_group_call = false;      // runs with and without the symmetric heap
     bool needs_peer = false;         // does not run in a group of one
     bool has_content = true;         // moves data
+    bool is_deferred = false;        // its collective is completed by a later one of another kind
     bool is_point_to_point = false;  // sends from rank to rank, without a check that all ranks call the same
   };
   std::string name;

@@ -69,7 +69,9 @@ Mixed::Drawn Mixed::draw() {
 void Mixed::step() {
   const Drawn next = draw();
   if (next.call.traits.needs_peer && next.arguments.content.ranks == 1) return;
-  call_ = next.call.name;
+  std::string& deferring = deferring_[next.arguments.at.backend.get()];
+  call_ = deferring.empty() ? next.call.name : deferring + ", then " + next.call.name;
+  deferring = next.call.traits.is_deferred ? next.call.name : "";
   sleep_randomly();
   try {
     next.call.check(next.arguments);

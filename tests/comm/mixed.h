@@ -1,6 +1,7 @@
 // Random programs of collective calls on several groups. One seed gives all ranks the same program; every
 // result is checked (collective_calls.h). Each rank draws different delays between calls.
 #pragma once
+#include <map>
 #include <random>
 
 #include "tests/comm/collective_calls.h"
@@ -30,7 +31,8 @@ class Mixed {
   void step();
   /// Skips the next call.
   void skip() { draw(); }
-  /// Returns the name of the last call.
+  /// Returns the name of the last call; after one on the same group whose collective another call completes,
+  /// "share_shard, then scatter".
   const std::string& call() const { return call_; }
 
  private:
@@ -45,7 +47,8 @@ class Mixed {
   std::vector<CollectiveCall> calls_;
   int64_t largest_;
   std::string call_;
-  std::mt19937 plan_, delays_;  // the calls, equal on all ranks; this rank's delays
+  std::map<const void*, std::string> deferring_;  // by backend: the last call, if it is such a one
+  std::mt19937 plan_, delays_;                    // the calls, equal on all ranks; this rank's delays
 };
 
 }  // namespace shardwise::testing

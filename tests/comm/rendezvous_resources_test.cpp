@@ -1,0 +1,90 @@
+// What a rendezvous does without descriptors or memory, and that it leaves none behind.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include "shardwise/comm/shm/rendezvous.h"
+#include "tests/comm/failures.h"
+#include "tests/comm/process_resources.h"
+#include "tests/comm/threads.h"
+#include "tests/comm/values.h"
+#include "tests/comm/workers.h"
+
+namespace shardwise::comm::rendezvous_resources_test {
+namespace {
+
+using namespace shardwise::testing;
+
+/// Returns what each rank prints about a rendezvous in which one rank has only this many descriptors.
+std::vector<std::string> rendezvous_short_of_descriptors(int ranks, int rank, int descriptors,
+                                                         int timeout_ms = 20'000) {
+  auto workers =
+      start_workers("short " + std::to_string(rank) + " " + std::to_string(descriptors), ranks, timeout_ms);
+  return outputs_of(workers);
+}
+
+TEST(RendezvousResources, LeavesNothingAfterManyGroups) {
+  const int files = descriptors(), regions = mapped_regions();
+  const std::set<std::string> named = named_memory();
+  for (int i = 0; i < 200; ++i) {
+    on_threads(2, [&](int rank, const std::string& job) {
+      const Group group = shm::connect(options(job, rank, 2));
+      at::Tensor x = group.empty({5000}, at::kFloat).fill_(1);
+      group.all_reduce_(x);
+    });
+  }
+  EXPECT_EQ(descriptors(), files);
+  EXPECT_EQ(mapped_regions(), regions);
+  EXPECT_EQ(named_memory(), named);
+}
+
+TEST(RendezvousResources, FailsAtOnceWithoutASocket) {
+  const auto printed = rendezvous_short_of_descriptors(/*ranks=*/2, /*rank=*/1, /*descriptors=*/3, 2000);
+  EXPECT_TRUE(says(printed[1], "cannot create a socket; Too many open files")) << printed[1];
+}
+
+// A rank needs one descriptor for its region, two to send, one for its socket, and two for each peer.
+TEST(RendezvousResources, ARankShortOfDescriptorsFailsAtOnce) {
+  for (const int descriptors : {5, 6, 8}) {
+    const auto printed = rendezvous_short_of_descriptors(/*ranks=*/3, /*rank=*/2, descriptors);
+    EXPECT_TRUE(says(printed[2], "rank 2 has no descriptors left for the memory of rank")) << printed[2];
+    EXPECT_TRUE(says(printed[2], "by `ulimit -n`")) << printed[2];
+    for (const size_t peer : {0, 1}) {  // rank 0 may still be sending when rank 2 has disconnected
+      EXPECT_TRUE(says(printed[peer], "rank 2 aborted: connect #0: rank 2 has no descriptors left") ||
+                  says(printed[peer], "rank 2 disconnected before all ranks had connected"))
+          << printed[peer];
+    }
+  }
+  for (const std::string& printed :
+       rendezvous_short_of_descriptors(/*ranks=*/3, /*rank=*/2, /*descriptors=*/10))
+    EXPECT_TRUE(says(printed, "\nconnected\n")) << printed;
+}
+
+TEST(RendezvousResources, RankZeroShortOfDescriptorsRejectsThePeers) {
+  const std::pair<int, const char*> cases[] = {
+      {4, "cannot accept a socket; Too many open files"},
+      {5, "rank 0 has no descriptors left for the memory of rank 1"},
+      {6, "rank 0 has no descriptors left for the memory of rank 1"}};
+  for (const auto& [descriptors, reason] : cases) {
+    const auto printed = rendezvous_short_of_descriptors(/*ranks=*/2, /*rank=*/0, descriptors);
+    EXPECT_TRUE(says(printed[0], reason)) << printed[0];
+    EXPECT_TRUE(says(printed[1], "rank 0 aborted the rendezvous")) << printed[1];
+  }
+}
+
+TEST(RendezvousResources, ALimitOnFileSizesIsAnErrorAndNoSignal) {
+  Worker rank("small_files", new_job(), /*rank=*/0, /*size=*/2, /*timeout_ms=*/20'000);
+  const std::string printed = rank.output();
+  EXPECT_TRUE(says(printed, "shared memory: ftruncate to")) << printed;
+  EXPECT_TRUE(says(printed, "bytes; File too large [SW0128]")) << printed;
+  EXPECT_TRUE(WIFEXITED(rank.wait()));
+}
+
+// Their receivers receive the descriptors in flight: the rendezvous retries until there is room.
+TEST(RendezvousResources, WaitsWhileTheUserHasTooManyDescriptorsInFlight) {
+  Worker ranks("crowded", new_job(), /*rank=*/0, /*size=*/2, /*timeout_ms=*/20'000);
+  const std::string printed = ranks.output();
+  EXPECT_TRUE(says(printed, "\nconnected\nconnected\n")) << printed;
+}
+
+}  // namespace
+}  // namespace shardwise::comm::rendezvous_resources_test
