@@ -7,6 +7,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
+#include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/gather_values.h"
 
 namespace shardwise::checkpoint {
@@ -35,6 +36,11 @@ void all_ranks_or_throw(const comm::Group& group, const std::string& op, const s
   if (rank < 0) return;
   C10_THROW_ERROR(DistBackendError, c10::str(op, ": must succeed on every rank; got a failure on rank ", rank,
                                              "; see the error message of that rank [SW0346]"));
+}
+
+std::chrono::milliseconds wait_on_rank_0(const comm::Group& group, std::chrono::milliseconds most) {
+  const comm::CollectiveBackend* backend = group.backend();
+  return backend ? std::min(most, backend->timeout() / 4) : most;
 }
 
 bool ValidationErrors::collect(const std::function<void()>& check) {

@@ -1,5 +1,6 @@
 // Makes a failure on one rank an error on every rank, so that no rank continues or waits alone.
 #pragma once
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -12,6 +13,10 @@ namespace shardwise::checkpoint {
 /// Errors: a rank where `work` threw rethrows that error; the others throw c10::DistBackendError naming `op`
 /// and the failed rank.
 void all_ranks_or_throw(const comm::Group& group, const std::string& op, const std::function<void()>& work);
+
+/// Returns how long rank 0 may wait for another process, at most `most`, while its peers wait for rank 0: it
+/// must find out before they time out, also if it waits twice.
+std::chrono::milliseconds wait_on_rank_0(const comm::Group& group, std::chrono::milliseconds most);
 
 /// Collects a rank's validation errors, so that all ranks throw when only some of them find invalid data.
 class ValidationErrors {

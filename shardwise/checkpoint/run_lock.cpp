@@ -28,8 +28,8 @@ std::string owner_of(const base::Fd& file) {
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& directory, std::chrono::milliseconds max_wait)
-    : file_(open((directory / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)) {
-  const std::string path = directory / ".lock";
+    : file_(open((directory / kFile).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666)) {
+  const std::string path = directory / kFile;
   if (!file_) throw base::FileError("open [SW0354]", path, errno);
   if (!lock_within(file_, max_wait)) {
     TORCH_CHECK_VALUE(errno != EWOULDBLOCK, "train: --save ", directory.string(),

@@ -11,6 +11,8 @@ namespace shardwise::checkpoint {
 /// however it exits. The file `.lock` in the directory names the process and stays there.
 class RunLock {
  public:
+  /// Its name in the directory.
+  static constexpr const char* kFile = ".lock";
   /// Long enough for the kernel to remove the process of a run that was killed.
   static constexpr std::chrono::milliseconds kMaxWait{2000};
 

@@ -106,7 +106,7 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
     if (!is_rank_0) return;
     base::make_directories(dir);
     remove_stale(dir);
-    directory.emplace(path);
+    directory.emplace(path, wait_on_rank_0(group, kMaxLockWait));
     create_files(path, weights, files);
     for (const auto& [name, text] : auxiliary_files) write_auxiliary_file(path, name, text);
   });
@@ -117,7 +117,7 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
   all_ranks_or_throw(group, op, [&] {
     if (!is_rank_0) return;
     directory->publish(dir / step_name(state.step));
-    point_latest(dir, state.step);
+    point_latest(dir, state.step, wait_on_rank_0(group, kMaxLockWait));
     prune_or_warn(dir, state.step, keep);
   });
 }

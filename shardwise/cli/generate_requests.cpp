@@ -25,9 +25,7 @@ class PromptReader {
       : tokenizer_(tokenizer), directory_(directory) {}
 
   Prompt of_text(const std::string& text, const std::string& where) const {
-    Prompt prompt{encoded(text, text::SpecialTokens::with), text};
-    if (prompt.ids.empty()) prompt.ids = {bos(where)};
-    return prompt;
+    return prompt_of(text, encoded(text, text::SpecialTokens::with), where);
   }
 
   Prompt of_chat(const OrderedJson& messages) const {
@@ -60,14 +58,24 @@ class PromptReader {
   }
 
  private:
-  /// The errors of the chat template name neither the file nor the line of the messages.
-  Prompt of_chat_line(const std::string& line, const std::string& where) const {
-    const OrderedJson messages = parse_ordered(line, where)["messages"];
+  /// Calls `read`, whose errors, those of the tokenizer and the chat template, name neither file nor line.
+  template <class Read>
+  static auto at(const std::string& where, const Read& read) {
     try {
-      return of_chat(messages);
+      return read();
     } catch (const c10::ValueError& error) {
       C10_THROW_ERROR(ValueError, where + ": " + error.what_without_backtrace());
     }
+  }
+
+  Prompt of_chat_line(const std::string& line, const std::string& where) const {
+    const OrderedJson messages = parse_ordered(line, where)["messages"];
+    return at(where, [&] { return of_chat(messages); });
+  }
+
+  Prompt prompt_of(const std::string& text, std::vector<int64_t> ids, const std::string& where) const {
+    if (ids.empty()) ids = {bos(where)};
+    return {std::move(ids), text};
   }
 
   /// Rejects unknown fields, which would be ignored.
@@ -93,7 +101,8 @@ class PromptReader {
     const nlohmann::json& text = object["prompt"];
     TORCH_CHECK_VALUE(text.is_string(), fields.label("prompt"), " must be a string; got ", base::shown(text),
                       " [SW0072]");
-    return of_text(text.get<std::string>(), where);
+    const auto content = text.get<std::string>();
+    return prompt_of(content, at(where, [&] { return encoded(content, text::SpecialTokens::with); }), where);
   }
 
   int64_t bos(const std::string& where) const {

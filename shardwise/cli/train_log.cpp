@@ -11,12 +11,16 @@ namespace {
 
 constexpr size_t kMaxRecordBytes = 1 << 16;  // a record has some hundred
 
+bool may_be_a_record(const std::string& line) {
+  return line.starts_with('{') && line.size() <= kMaxRecordBytes;
+}
+
 nlohmann::json parsed(const std::string& line) {
   return nlohmann::json::parse(line, /*callback=*/nullptr, /*allow_exceptions=*/false);
 }
 
 bool is_of_later_step(const std::string& line, int64_t step) {
-  if (line.size() > kMaxRecordBytes) return false;
+  if (!may_be_a_record(line)) return false;
   const nlohmann::json record = parsed(line);
   if (!record.is_object() || !record.contains("step")) return false;
   return record["step"].is_number_integer() && record["step"].get<int64_t>() > step;
@@ -33,7 +37,7 @@ int64_t drop_steps_after(const std::string& path, int64_t step) {
   int64_t dropped = 0;
   for (std::string line; std::getline(lines, line);) {
     const bool is_last_without_end = lines.eof();
-    if (is_last_without_end && parsed(line).is_discarded()) break;
+    if (is_last_without_end && may_be_a_record(line) && parsed(line).is_discarded()) break;
     if (is_of_later_step(line, step)) {
       ++dropped;
     } else {

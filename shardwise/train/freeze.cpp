@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "shardwise/base/json.h"
+#include "shardwise/base/error.h"
 #include "shardwise/config/family.h"
 #include "shardwise/config/parameters.h"
 

@@ -9,6 +9,7 @@
 #include "shardwise/checkpoint/auxiliary_files.h"
 #include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/reader.h"
+#include "shardwise/checkpoint/run_lock.h"
 #include "shardwise/config/layout.h"
 
 namespace shardwise::train {
@@ -125,10 +126,20 @@ void check_horizon(const TrainOptions& options, int64_t first_step) {
                     first_step, "; got ", options.last_step(), " [SW0230]");
 }
 
+/// Refuses to save in the checkpoint that the run starts from, and among the files of --text, where the next
+/// run would train on the checkpoints.
+void check_save_is_no_input(const TrainOptions& options, const std::optional<path>& start) {
+  if (!options.save) return;
+  std::vector<std::string> inputs = options.text;
+  if (start) inputs.push_back(*start);
+  base::check_not_an_input("train: --save", *options.save, inputs);
+}
+
 /// Runs all checks that do not need the text, since encoding it may take long. Returns the number of steps
 /// done before this run.
 int64_t checked_start(const TrainOptions& options, const Config& config, const std::optional<path>& resumed,
                       const std::optional<path>& initial, const Frozen& frozen) {
+  check_save_is_no_input(options, resumed ? resumed : initial);
   config::check_ranks("train", config, options.tp);
   check_length(options, config);
   const int64_t first_step = first_step_of(resumed, initial, frozen);
@@ -145,7 +156,8 @@ bool resumes_latest(const path& save, const std::optional<path>& resumed) {
 
 /// Saving keeps the newest step directories, so later ones of another run would make it delete its own
 /// checkpoints at once.
-void check_nothing_later(const path& save, int64_t first_step) {
+void check_nothing_later(const path& save, const std::optional<path>& resumed, int64_t first_step) {
+  if (!base::is_directory(save) || resumes_latest(save, resumed)) return;
   for (const int64_t step : checkpoint::steps_in(save)) {
     TORCH_CHECK_VALUE(step <= first_step, "train: --save ", save.string(), " must not contain steps after ",
                       first_step, ", where this run starts; got ", checkpoint::step_name(step),
@@ -195,11 +207,22 @@ std::vector<std::string> inputs_of(const TrainOptions& options, const Text& text
   return inputs;
 }
 
+/// Returns whether saving writes a file of this name: the directory itself, a step, the link or the lock.
+bool is_written_by_saves(const path& file, const path& save) {
+  const std::string name = file.filename();
+  const bool is_reserved =
+      name == checkpoint::kLatest || name == checkpoint::RunLock::kFile || name.starts_with("step-");
+  const path directory = file.has_parent_path() ? file.parent_path() : path(".");
+  return base::is_same_file(file, save) || (is_reserved && base::is_same_file(directory, save));
+}
+
 void check_files(const TrainOptions& options, const std::vector<std::string>& inputs) {
   for (const auto& [flag, file] : {std::pair("--log", options.log), {"--report", options.report}}) {
     if (!file) continue;
     check_directory_of(flag, path(*file).parent_path(), options.save);
     base::check_not_an_input(std::string("train: ") + flag, *file, inputs);
+    TORCH_CHECK_VALUE(!options.save || !is_written_by_saves(*file, *options.save), "train: ", flag,
+                      " must not be --save or a name that saving writes there; got ", *file, " [SW0703]");
   }
   if (options.log) check_log(*options.log);
   if (options.report) check_report(*options.report);
@@ -208,13 +231,8 @@ void check_files(const TrainOptions& options, const std::vector<std::string>& in
                     " and ", *options.report, " [SW0295]");
 }
 
-/// Refuses to save among the files of --text, where the next run would train on the checkpoints.
-void check_not_in_text(const TrainOptions& options) {
-  if (options.save) base::check_not_an_input("train: --save", *options.save, options.text);
-}
-
 void check_save_directory(const path& save, const std::optional<path>& resumed, int64_t first_step) try {
-  if (base::is_directory(save) && !resumes_latest(save, resumed)) check_nothing_later(save, first_step);
+  check_nothing_later(save, resumed, first_step);
   base::check_writable_directory(save);
   checkpoint::remove_stale(save);
 } catch (const base::FileError& error) {
@@ -254,15 +272,13 @@ Job::Job(const TrainOptions& given)
       fingerprint_(fingerprint_now()) {
   check_vocabulary(config_, text_.tokens());
   if (resumed_) check_same_tokenizer(text_, *resumed_);
-  check_not_in_text(options());
   check_files(options(), inputs_of(options(), text_, starting_checkpoint()));
   if (options().save)
     check_save_directory(*options().save, resumed_, first_step_);  // last, since it creates the directory
 }
 
 void Job::check_no_later_steps() const {
-  const path save = *options().save;
-  if (!resumes_latest(save, resumed_)) check_nothing_later(save, first_step_);
+  check_nothing_later(*options().save, resumed_, first_step_);
 }
 
 uint64_t Job::fingerprint_now() const {

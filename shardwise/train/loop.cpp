@@ -39,20 +39,13 @@ void check_split_batch_backend(const TrainOptions& options, const comm::Group& g
       group.size()));
 }
 
-/// Rank 0 waits for the lock while its peers wait for rank 0, so it must find out long before they time out.
-std::chrono::milliseconds lock_wait(const comm::Group& group) {
-  const comm::CollectiveBackend* backend = group.backend();
-  return backend ? std::min(checkpoint::RunLock::kMaxWait, backend->timeout() / 2)
-                 : checkpoint::RunLock::kMaxWait;
-}
-
 /// Collective. Returns rank 0's lock of the directory of --save.
 std::optional<checkpoint::RunLock> lock_save_directory(const Job& job, const comm::Group& group) {
   std::optional<checkpoint::RunLock> lock;
   checkpoint::ValidationErrors errors;
   errors.collect([&] {
     if (!job.options().save || group.rank() != 0) return;
-    lock.emplace(*job.options().save, lock_wait(group));
+    lock.emplace(*job.options().save, checkpoint::wait_on_rank_0(group, checkpoint::RunLock::kMaxWait));
     job.check_no_later_steps();
   });
   errors.raise_on_any_rank(group);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "shardwise/base/json.h"
+#include "shardwise/base/error.h"
 #include "shardwise/nn/split_batch.h"
 #include "shardwise/train/overlap_choice.h"
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "shardwise/base/error.h"
-#include "shardwise/base/json.h"
 
 namespace shardwise::train {
 namespace {

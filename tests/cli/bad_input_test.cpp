@@ -172,6 +172,22 @@ TEST_F(BadInput, OutputsInTheStartingCheckpoint) {
   }
 }
 
+TEST_F(BadInput, CheckpointsInTheStartingCheckpoint) {
+  const std::string good = checkpoint(), step = scratch_ / "good/step-2";
+  for (const auto& [start, directory] : {std::pair("--init", step), {"--resume", good}})
+    for (const std::string& save : {step, step + "/below"})
+      expect_refused({{start, directory}, {"--steps", "4"}, {"--tp", "1"}, {"--save", save}},
+                     {"--save must not overwrite an input", save});
+}
+
+TEST_F(BadInput, OutputsThatSavingWrites) {
+  const std::string save = scratch_ / "new";
+  for (const char* flag : {"--log", "--report"})
+    for (const char* name : {"", "/latest", "/.lock", "/step-1"})
+      expect_refused({{"--tp", "1"}, {"--save", save}, {flag, save + name}},
+                     {flag, "must not be --save or a name that saving writes there; got " + save + name});
+}
+
 TEST_F(BadInput, CheckpointsAmongTheText) {
   scratch_.put("directory/text", testing::sample_text());
   for (const char* save : {"directory", "directory/runs", "directory/new/run"})

@@ -72,10 +72,10 @@ TEST(Fault, ASecondRunWithTheSameSaveIsRefused) {
     first.wait_for_checkpoint();
     // A checkpoint that the first run saves meanwhile would be another reason to refuse the second.
     const pid_t ranks[] = {first.pid_of_rank(0), first.pid_of_rank(1)};
-    for (const pid_t pid : ranks) ASSERT_TRUE(testing::send_to(pid, SIGSTOP));
+    for (const pid_t pid : ranks) EXPECT_TRUE(testing::send_to(pid, SIGSTOP));
     Program second(first.resumed(tp), {.environment = {"SHARDWISE_THREADS=1"}});
     EXPECT_EQ(testing::exit_code(second.wait()), 2);
-    for (const pid_t pid : ranks) ASSERT_TRUE(testing::send_to(pid, SIGCONT));
+    for (const pid_t pid : ranks) EXPECT_TRUE(testing::send_to(pid, SIGCONT));
     EXPECT_PRED2(contains, second.errors(),
                  "one run at a time may save here; got a run of pid " + std::to_string(ranks[0]));
     first.program().send(SIGINT);

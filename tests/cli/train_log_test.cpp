@@ -37,6 +37,11 @@ TEST_F(TrainLog, APartOfALineIsRemoved) {
   EXPECT_EQ(kept("{\"expec", 0), "");
 }
 
+TEST_F(TrainLog, ALineThatIsNoPartOfARecordStays) {
+  EXPECT_EQ(kept("notes", 0), "notes\n");
+  EXPECT_EQ(kept(kFirst + "[[", 0), kFirst + "[[\n");
+}
+
 TEST_F(TrainLog, ACompleteLastLineGetsItsNewline) {
   EXPECT_EQ(kept(kMemory + "{\"step\":1}", 0), kMemory + kFirst);
   EXPECT_EQ(kept(kFirst + "{\"step\":2}", 1), kFirst);
