@@ -77,12 +77,13 @@ at::Tensor Group::reduce_scatter(const at::Tensor& x, const base::Split& split, 
   dim = check_full("reduce_scatter", x, split, dim, size());
   if (size() == 1) return x;
   check_dense_on("reduce_scatter", x, device());
-  // Before the allocation, whose failure aborts the group: not while another thread's call is in flight.
-  const GroupGuard::Call reducing(state_->backend->guard(), "reduce_scatter");
-  at::Tensor out =
-      abort_if_failing(*state_->backend, [&] { return empty_with_size(x, dim, split.range(rank()).size()); });
-  reduce_scatter_into(out, x, split, dim, InputReuse::overwritable_on_return);
-  return out;
+  const int64_t local = split.range(rank()).size();
+  return state_->call(Op::reduce_scatter,
+                      bytes_of(x) - bytes_of(x) / std::max<int64_t>(x.size(dim), 1) * local, [&] {
+                        at::Tensor out = empty_with_size(x, dim, local);
+                        reduce_scatter_into(out, x, split, dim, InputReuse::overwritable_on_return);
+                        return out;
+                      });
 }
 
 void Group::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split) const {
@@ -91,24 +92,23 @@ void Group::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base:
   check_output("reduce_scatter", out, x);
   if (size() == 1) {
     out.copy_(x);
-  } else {
-    reduce_scatter_into(out, x, split, /*dim=*/0, InputReuse::free_only);
+    return;
   }
+  check_dense_on("reduce_scatter", x, device());
+  check_dense_on("reduce_scatter", out, device());
+  state_->call(Op::reduce_scatter, bytes_of(x) - bytes_of(out),
+               [&] { reduce_scatter_into(out, x, split, /*dim=*/0, InputReuse::free_only); });
 }
 
 void Group::reduce_scatter_into(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
                                 InputReuse reuse) const {
-  check_dense_on("reduce_scatter", x, device());
-  check_dense_on("reduce_scatter", out, device());
-  state_->call(Op::reduce_scatter, bytes_of(x) - bytes_of(out), [&] {
-    if (state_->heap != nullptr) {
-      state_->heap->reduce_scatter_out(out, x, split, dim, reuse);
-    } else if (dim == 0 && split.is_uniform()) {
-      state_->backend->reduce_scatter_even(out, x, Reduce::sum);
-    } else {
-      state_->backend->reduce_scatter(out, pieces_of(x, split, dim), Reduce::sum);
-    }
-  });
+  if (state_->heap != nullptr) {
+    state_->heap->reduce_scatter_out(out, x, split, dim, reuse);
+  } else if (dim == 0 && split.is_uniform()) {
+    state_->backend->reduce_scatter_even(out, x, Reduce::sum);
+  } else {
+    state_->backend->reduce_scatter(out, pieces_of(x, split, dim), Reduce::sum);
+  }
 }
 
 void Group::fused_all_reduce(const at::Tensor& x, PeerBufferKernel kernel) const {

@@ -196,7 +196,12 @@ void Launcher::escalate() {
 
 void Launcher::send(int signal) {
   for (const Rank& rank : ranks_) {
-    if (!rank.status) kill(rank.pid, signal);
+    if (rank.status) continue;
+    // By the pidfd, because another thread may have reaped the rank, whose pid is then another process's.
+    if (rank.pidfd)
+      syscall(SYS_pidfd_send_signal, rank.pidfd.get(), signal, nullptr, 0);
+    else
+      kill(rank.pid, signal);
   }
 }
 

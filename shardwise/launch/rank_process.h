@@ -18,7 +18,7 @@ struct LaunchSettings {
   std::string name;
   base::Secret secret;
   int ranks;
-  sigset_t signal_mask;  // of the ranks; the launcher itself blocks signals
+  sigset_t signal_mask;  // of the ranks; the launcher itself unblocks the termination signals
 };
 
 struct RankProcess {

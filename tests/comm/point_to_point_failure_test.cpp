@@ -68,8 +68,6 @@ TEST(MessageMismatch, IsReportedByAPollToo) {
   });
 }
 
-// ---- Peers that are late
-
 // ---- Targets
 
 TEST(ReceiveTarget, WhoseElementsShareMemoryIsRefused) {
@@ -105,6 +103,8 @@ TEST(ReceiveTarget, ThatCannotBeWrittenToFailsItsOwnWaitOnly) {
     backend.barrier({})->wait();
   });
 }
+
+// ---- Peers that are late
 
 TEST(LateMessage, IsAnErrorAfterTheTimeout) {
   on_backends(

@@ -229,7 +229,7 @@ TEST(RendezvousStrangers, SilentVisitorsDelayNoRank) {
   std::vector<RawSocket> visitors;
   for (int i = 0; i < 100; ++i) {
     visitors.emplace_back(job);
-    while (visitors.back().connect() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    visitors.back().wait_and_connect();
   }
   EXPECT_EQ(error_of([&] { shm::connect(options(job, 1, 2)).barrier(); }), "no error");
   first.join();

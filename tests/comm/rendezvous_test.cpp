@@ -42,7 +42,7 @@ class RankZero {
       : thread_(
             [job] { EXPECT_EQ(error_of([&] { shm::connect(options(job, 0, 2)).barrier(); }), "no error"); }) {
     RawSocket visitor(job);
-    while (visitor.connect() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    visitor.wait_and_connect();
   }
   ~RankZero() { thread_.join(); }
 

@@ -205,8 +205,11 @@ TEST_F(Launch, another_thread_hides_no_termination_signal) {
 // Its waitpid returns the exit codes of the ranks.
 TEST_F(Launch, another_thread_that_reaps_children_keeps_no_job_running) {
   Program program(job(2, {"exit", "0", "0"}), next_to("reaper", /*runs=*/10));
-  program.wait();
-  EXPECT_EQ(program.errors().find("exited with code"), std::string::npos) << program.errors();
+  const int code = exit_code(program.wait());
+  const std::string errors = program.errors();
+  const bool is_lost = errors.find("another part of this program took its exit code") != std::string::npos;
+  EXPECT_TRUE(code == 0 || (code == 1 && is_lost)) << code << errors;
+  EXPECT_EQ(errors.find("exited with code"), std::string::npos) << errors;
 }
 
 TEST_F(Launch, the_handler_of_exits_is_back_after_a_job) {

@@ -50,7 +50,7 @@ void Transport::all_reduce_(at::Tensor& x, Reduce reduce) {
 // slot. It reads its own input in `x`, because cache lines that peers fetch are slow (a third of the time at
 // 1 KB).
 void Transport::one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
-  const StagedInput staged{channel_.next_payload(), /*in_place=*/false, HeapBlock()};
+  const StagedInput staged{channel_.next_payload(descriptor.op), /*in_place=*/false, HeapBlock()};
   copy_in(staged.data, x);
   Arrivals& arrivals = post(descriptor, staged);
   const void* local = x.is_contiguous() ? x.const_data_ptr() : nullptr;
@@ -59,7 +59,7 @@ void Transport::one_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKern
 }
 
 void Transport::two_shot(at::Tensor& x, const Descriptor& descriptor, ReduceKernel kernel) {
-  const StagedInput staged = stage(x);
+  const StagedInput staged = stage(descriptor.op, x);
   Arrivals& arrivals = post(descriptor, staged);
   channel_.wait_for_arrivals(arrivals);
   reduce_slices(x, arrivals, kernel);
@@ -114,7 +114,8 @@ void Transport::all_reduce_chunked(at::Tensor& x, const HeapBlock& buffers, Desc
   const bool fits_slot = bytes <= int64_t(kInlineBytes);
   for (int64_t begin = 0, k = 0; begin < bytes; ++k) {
     const int64_t count = std::min(chunk, bytes - begin);
-    std::byte* const buffer = fits_slot ? channel_.next_payload() : buffers.data() + k % 2 * chunk;
+    std::byte* const buffer =
+        fits_slot ? channel_.next_payload(descriptor.op) : buffers.data() + k % 2 * chunk;
     const StagedInput staged{buffer, /*in_place=*/false, HeapBlock()};
     std::memcpy(staged.data, local + begin, size_t(count));
     copied_bytes_ += count;

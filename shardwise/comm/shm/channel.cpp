@@ -30,8 +30,8 @@ void Channel::leave() {
   for (Control* control : controls_) ring(control->doorbell);
 }
 
-std::byte* Channel::next_payload() {
-  check_member("collective");          // else the wait below could abort peers that are only late
+std::byte* Channel::next_payload(Op op) {
+  check_member(name(op));              // else the wait below could abort peers that are only late
   check_not_broken(wait_context(-1));  // else a peer may still read the slot's previous payload
   complete_deferred();
   return local().slots[(sequence() + 1) % 2].payload;

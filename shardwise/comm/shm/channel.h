@@ -83,7 +83,7 @@ class Channel : public GroupGuard {
   Control& control(int rank) const { return *controls_[size_t(rank)]; }
 
   /// Returns the payload of this rank's next slot, to be written before `post`. Errors: those of `post`.
-  std::byte* next_payload();
+  std::byte* next_payload(Op op);
 
   /// Posts this rank's next collective, which `depart` ends. First completes the arrival barrier of a
   /// deferred collective. Errors: base::CommError on all ranks if this rank never departed from the previous

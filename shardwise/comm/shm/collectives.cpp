@@ -34,7 +34,7 @@ void Transport::reduce_rows(Arrivals& arrivals, Rows rows, at::Tensor& out, Redu
 void Transport::reduce_scatter_rows(at::Tensor& out, const at::Tensor& x, Rows rows, Descriptor descriptor,
                                     WaitForPeers wait_for_peers) {
   const ReduceKernel kernel = reduce_kernel(x.scalar_type(), descriptor.reduce);
-  const StagedInput staged = stage(x);
+  const StagedInput staged = stage(descriptor.op, x);
   Arrivals& arrivals = post(descriptor, staged);
   reduce_rows(arrivals, rows, out, kernel);
   finish(staged.in_place ? wait_for_peers : WaitForPeers::no);
@@ -66,7 +66,7 @@ void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce re
   descriptor.reduce = reduce;
   int64_t begin = 0;
   for (int peer = 0; peer < rank(); ++peer) begin += pieces[size_t(peer)].numel();
-  const StagedInput staged = stage_all(pieces);
+  const StagedInput staged = stage_all(Op::reduce_scatter, pieces);
   Arrivals& arrivals = post(descriptor, staged);
   reduce_rows(arrivals, {begin, out.numel()}, out, kernel);
   finish(WaitForPeers::no);
@@ -77,7 +77,7 @@ void Transport::reduce_scatter(at::Tensor& out, const Tensors& pieces, Reduce re
 void Transport::run_on_peer_buffers(const at::Tensor& x, const base::Split* rows, PeerBufferKernel read) {
   Descriptor descriptor = descriptor_of(rows ? Op::fused_reduce_scatter : Op::fused_all_reduce, x, x.numel());
   if (rows) descriptor.split = rows->hash();
-  const StagedInput staged = stage(x);
+  const StagedInput staged = stage(descriptor.op, x);
   Arrivals& arrivals = post(descriptor, staged);
   channel_.wait_for_arrivals(arrivals);
   for (int peer = 0; peer < size(); ++peer) sources_[size_t(peer)] = input_of(arrivals, peer);
@@ -95,7 +95,7 @@ void Transport::all_gather_out(at::Tensor& out, const at::Tensor& shard, const b
 // once.
 void Transport::all_gather_pieces(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int64_t dim) {
   const Descriptor descriptor = descriptor_of(Op::all_gather, shard, pieces, dim);
-  const StagedInput staged = stage(shard);
+  const StagedInput staged = stage(Op::all_gather, shard);
   Arrivals& arrivals = post(descriptor, staged);
   for (int step = 0; step < size(); ++step) {
     const int peer = (rank() + step) % size();
@@ -106,7 +106,7 @@ void Transport::all_gather_pieces(std::vector<at::Tensor>& pieces, const at::Ten
 }
 
 void Transport::broadcast_(at::Tensor& x, int root) {
-  const StagedInput staged = rank() == root ? stage(x) : StagedInput();
+  const StagedInput staged = rank() == root ? stage(Op::broadcast, x) : StagedInput();
   Arrivals& arrivals = post(descriptor_of(Op::broadcast, x, x.numel(), root), staged);
   if (rank() != root) copy_out(x, input_of(arrivals, root));
   channel_.wait_for_arrivals(arrivals);
@@ -119,9 +119,9 @@ void Transport::barrier() {
 }
 
 /// Stores the sizes in the slot. Returns the bytes used.
-int64_t Transport::store_sizes(const std::vector<int64_t>& numels) {
+int64_t Transport::store_sizes(Op op, const std::vector<int64_t>& numels) {
   const size_t bytes = numels.size() * sizeof(int64_t);
-  std::memcpy(channel_.next_payload(), numels.data(), bytes);
+  std::memcpy(channel_.next_payload(op), numels.data(), bytes);
   return int64_t(bytes);
 }
 
@@ -140,7 +140,7 @@ void Transport::copy_piece(at::Tensor& target, Arrivals& arrivals, PieceIndex pi
 
 void Transport::scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, int root) {
   StagedInput staged;
-  if (rank() == root) staged = stage_all(pieces, store_sizes(numels_of(pieces)));
+  if (rank() == root) staged = stage_all(Op::scatter, pieces, store_sizes(Op::scatter, numels_of(pieces)));
   Arrivals& arrivals = post(descriptor_of(Op::scatter, out, /*numel=*/0, root), staged);
   copy_piece(out, arrivals, {root, /*index=*/rank()});
   channel_.wait_for_arrivals(arrivals);
@@ -148,7 +148,7 @@ void Transport::scatter(at::Tensor& out, const std::vector<at::Tensor>& pieces, 
 }
 
 void Transport::gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard, int root) {
-  const StagedInput staged = stage(shard, store_sizes({shard.numel()}));
+  const StagedInput staged = stage(Op::gather, shard, store_sizes(Op::gather, {shard.numel()}));
   Arrivals& arrivals = post(descriptor_of(Op::gather, shard, /*numel=*/0, root), staged);
   for (int peer = 0; rank() == root && peer < size(); ++peer) {
     copy_piece(pieces[size_t(peer)], arrivals, {peer, /*index=*/0});
@@ -158,7 +158,8 @@ void Transport::gather(std::vector<at::Tensor>& pieces, const at::Tensor& shard,
 }
 
 void Transport::all_to_all(std::vector<at::Tensor>& outs, const std::vector<at::Tensor>& pieces) {
-  const StagedInput staged = stage_all(pieces, store_sizes(numels_of(pieces)));
+  const StagedInput staged =
+      stage_all(Op::all_to_all, pieces, store_sizes(Op::all_to_all, numels_of(pieces)));
   Arrivals& arrivals = post(descriptor_of(Op::all_to_all, pieces[0], /*numel=*/0), staged);
   for (int step = 0; step < size(); ++step) {
     const int peer = (rank() + step) % size();
@@ -173,7 +174,7 @@ void Transport::all_to_all_rows(at::Tensor& out, const std::vector<int64_t>& out
   const int64_t row = c10::multiply_integers(x.sizes().slice(1));
   std::vector<int64_t> numels;
   for (const int64_t rows : x_rows) numels.push_back(rows * row);
-  const StagedInput staged = stage(x, store_sizes(numels));
+  const StagedInput staged = stage(Op::all_to_all, x, store_sizes(Op::all_to_all, numels));
   Arrivals& arrivals = post(descriptor_of(Op::all_to_all, x, /*numel=*/0), staged);
   std::vector<at::Tensor> blocks = out.split_with_sizes(out_rows);
   for (int step = 0; step < size(); ++step) {

@@ -92,7 +92,7 @@ bool introduce(const Fd& socket, const ConnectOptions& options, const ConnectDea
     send_introduction(socket, Introduction::of(MessageType::refusal));
     deadline.fail(0,
                   "the process at the socket of rank 0 does not know the secret of this rank; got another "
-                  "SHARDWISE_SECRET, another job of this name, or a stranger [SW0533]");
+                  "SHARDWISE_SECRET, another job of this name, or another program [SW0533]");
   }
   proof.proof = connection.proof(Role::other_rank, hello.nonce, answer->nonce);
   send_introduction(socket, proof);

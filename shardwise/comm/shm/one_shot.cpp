@@ -47,8 +47,7 @@ std::string heading(const RanksOnCores& on) {
 
 /// Returns the start of a file's text, for an error.
 std::string start_of(std::string_view text) {
-  constexpr size_t kShown = 120;
-  return text.empty() ? "nothing" : fmt::format("'{}'", base::printable(text.substr(0, kShown)));
+  return text.empty() ? "nothing" : fmt::format("'{}'", base::shortened(text, /*max_bytes=*/120));
 }
 
 /// Errors: c10::ValueError if the file is not of this format or was measured on another machine.

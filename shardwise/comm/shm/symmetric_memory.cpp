@@ -32,7 +32,7 @@ Arrivals& post_block_info(const SymmetricGroups& groups, const SymmetricBlock& b
   descriptor.offset = uint64_t(block.buffer() - groups.home->channel().base(groups.home->rank()));
   Arrivals* arrivals = nullptr;
   groups.run_blocking([&] {  // posting waits, too, for peers that have not arrived at a deferred collective
-    std::memcpy(channel.next_payload(), &info, sizeof(info));
+    std::memcpy(channel.next_payload(descriptor.op), &info, sizeof(info));
     arrivals = &channel.post(descriptor);
     channel.wait_for_arrivals(*arrivals);
   });

@@ -45,26 +45,26 @@ bool Transport::contains(const at::Tensor& x) const {
   return x.numel() == 0 || (x.is_cpu() && heap_->region().contains(x.const_data_ptr()));
 }
 
-StagedInput Transport::stage_bytes(int64_t bytes, int64_t reserved) {
+StagedInput Transport::stage_bytes(Op op, int64_t bytes, int64_t reserved) {
   if (reserved + bytes <= int64_t(kInlineBytes))
-    return {channel_.next_payload() + reserved, /*in_place=*/false, HeapBlock()};
+    return {channel_.next_payload(op) + reserved, /*in_place=*/false, HeapBlock()};
   HeapBlock block(heap_, bytes);
   return {block.data(), /*in_place=*/false, std::move(block)};
 }
 
-StagedInput Transport::stage(const at::Tensor& x, int64_t reserved) {
+StagedInput Transport::stage(Op op, const at::Tensor& x, int64_t reserved) {
   if (x.numel() > 0 && x.is_contiguous() && contains(x)) {
     return {static_cast<std::byte*>(x.data_ptr()), /*in_place=*/true, HeapBlock()};
   }
-  StagedInput staged = stage_bytes(int64_t(x.nbytes()), reserved);
+  StagedInput staged = stage_bytes(op, int64_t(x.nbytes()), reserved);
   copy_in(staged.data, x);
   return staged;
 }
 
-StagedInput Transport::stage_all(const std::vector<at::Tensor>& pieces, int64_t reserved) {
+StagedInput Transport::stage_all(Op op, const std::vector<at::Tensor>& pieces, int64_t reserved) {
   int64_t bytes = 0;
   for (const at::Tensor& piece : pieces) bytes += int64_t(piece.nbytes());
-  StagedInput staged = stage_bytes(bytes, reserved);
+  StagedInput staged = stage_bytes(op, bytes, reserved);
   std::byte* target = staged.data;
   for (const at::Tensor& piece : pieces) {
     copy_in(target, piece);

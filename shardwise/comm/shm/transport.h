@@ -98,17 +98,17 @@ class Transport final : public SymmetricHeap,
     int sender, index;  // index among the sender's pieces
   };
 
-  // `reserved` bytes at the start of the slot are already used.
-  StagedInput stage(const at::Tensor& x, int64_t reserved = 0);
-  StagedInput stage_all(const std::vector<at::Tensor>& pieces, int64_t reserved = 0);
-  StagedInput stage_bytes(int64_t bytes, int64_t reserved);
+  // The inputs of an op. `reserved` bytes at the start of the slot are already used.
+  StagedInput stage(Op op, const at::Tensor& x, int64_t reserved = 0);
+  StagedInput stage_all(Op op, const std::vector<at::Tensor>& pieces, int64_t reserved = 0);
+  StagedInput stage_bytes(Op op, int64_t bytes, int64_t reserved);
   void copy_in(std::byte* target, const at::Tensor& x);
   void copy_out(at::Tensor& target, const std::byte* source);
   Arrivals& post(Descriptor descriptor, const StagedInput& staged);
   const std::byte* input_of(Arrivals& arrivals, int peer);
   void finish(WaitForPeers wait_for_peers);
 
-  int64_t store_sizes(const std::vector<int64_t>& numels);
+  int64_t store_sizes(Op op, const std::vector<int64_t>& numels);
   void copy_piece(at::Tensor& target, Arrivals& arrivals, PieceIndex piece);
   void wait_for_barrier_messages(std::chrono::milliseconds limit, bool name_all);
 
