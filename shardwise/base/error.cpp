@@ -35,7 +35,7 @@ bool is_control(std::string_view text) {
 
 std::string describe(const CommError::Where& where, const std::string& what) {
   const double limit_s = std::round(where.limit_s * 100) / 100;  // it may be what is left of a timeout
-  return with_code_last(fmt::format("{} #{}: {}; rank {} waited {:.2f} s of {:g} s", where.op, where.sequence,
+  return with_code_last(fmt::format("{} #{}: {}; rank {} waited {:.2f} s of {} s", where.op, where.sequence,
                                     what, where.rank, where.elapsed_s, limit_s));
 }
 
@@ -73,6 +73,15 @@ std::string printable(std::string_view text) {
     text.remove_prefix(bytes.size());
   }
   return shown;
+}
+
+std::string shortened(std::string_view text, size_t max_bytes) {
+  constexpr std::string_view kMore = "...";
+  const std::string shown = printable(text.substr(0, max_bytes + 1));  // escapes only lengthen it
+  if (shown.size() <= max_bytes) return shown;
+  size_t end = max_bytes - kMore.size();
+  while (end > 0 && is_utf8_continuation(static_cast<uint8_t>(shown[end]))) --end;  // within a character
+  return shown.substr(0, end).append(kMore);
 }
 
 std::string one_line(const std::exception& error) {

@@ -52,6 +52,13 @@ std::string with_code_last(const std::string& text);
 /// character and for each byte that is not part of valid UTF-8.
 std::string printable(std::string_view text);
 
+/// Returns `text`, which a user or a file gave, for a message: printable, and cut, with "..." at its end, if
+/// that has more than `max_bytes` bytes. A message may quote a path in full; anything else is shortened, or
+/// formatted by `shown` (json.h).
+std::string shortened(std::string_view text, size_t max_bytes = 60);
+/// The bytes of another parser's message, which may quote its input, that a message shows.
+inline constexpr size_t kMaxReasonBytes = 200;
+
 /// Returns the printable message of `error` on one line, without the C++ stack trace that c10 appends.
 std::string one_line(const std::exception& error);
 

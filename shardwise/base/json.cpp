@@ -21,7 +21,6 @@ namespace {
 // Far deeper than any file that we read. Printing a value recurses once per level.
 constexpr int kMaxDepth = 100;
 constexpr size_t kMaxTextChars = 40, kMaxShownChars = 60;
-constexpr size_t kMaxReasonBytes = 200;  // of the parser's message, which may quote the input
 
 bool is_short_and_printable(const std::string& text) {
   const auto is_plain = [](char c) { return c >= ' ' && c <= '~'; };
@@ -57,31 +56,18 @@ void append_shown(const json& value, std::string& text) {
   }
 }
 
-std::string cut(const std::string& text) {
-  return text.size() <= kMaxShownChars ? text : text.substr(0, kMaxShownChars - 3) + "...";
-}
-
 }  // namespace
 
 std::string shown(const json& value) {
   std::string text;
   append_shown(value, text);
-  return cut(text);
+  return shortened(text, kMaxShownChars);
 }
 
 std::string shown(const std::string& value) {
   std::string text;
   append_text(value, text);
-  return cut(text);
-}
-
-std::string shortened(std::string_view text, size_t max_bytes) {
-  constexpr std::string_view kMore = "...";
-  const std::string shown = printable(text.substr(0, max_bytes + 1));  // escapes only lengthen it
-  if (shown.size() <= max_bytes) return shown;
-  size_t end = max_bytes - kMore.size();
-  while (end > 0 && (static_cast<unsigned char>(shown[end]) & 0xc0) == 0x80) --end;  // within a character
-  return shown.substr(0, end).append(kMore);
+  return shortened(text, kMaxShownChars);
 }
 
 json parse_json(const std::string& text, const std::string& where, int64_t max_bytes) {

@@ -13,11 +13,6 @@ namespace shardwise::base {
 std::string shown(const nlohmann::json& value);
 std::string shown(const std::string& text);
 
-/// Returns `text`, which a user or a file gave, for a message: printable, and cut, with "..." at its end, if
-/// that has more than `max_bytes` bytes. A message may quote a path in full; anything else is shortened, or
-/// formatted by `shown`.
-std::string shortened(std::string_view text, size_t max_bytes = 60);
-
 /// The longest JSON that is parsed. As values it takes up to thirty times its bytes, so it may have 64 MiB:
 /// twice the largest tokenizer.json in use.
 inline constexpr int64_t kMaxJsonBytes = int64_t{64} << 20;

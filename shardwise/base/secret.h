@@ -8,7 +8,7 @@
 
 namespace shardwise::base {
 
-/// 128 bits; all zeros if the job has no secret. Plain bytes, part of the handshakes of all backends.
+/// 128 bits; all zeros if the job has no secret. Plain bytes, which PeerInfo carries over a store or MPI.
 struct Secret {
   std::array<uint64_t, 2> words{};  // the first has the first 16 digits of text()
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "shardwise/base/files.h"
+#include "shardwise/base/json.h"
 
 namespace shardwise::checkpoint {
 
@@ -57,7 +58,7 @@ std::string read_auxiliary_file(const fs::path& directory, const std::string& na
       is_within(file, model) || (blobs && is_within(file, *blobs)), (directory / name).string(),
       ": a file that is copied with a model must not be a link out of its directory; got a link to ",
       file.string(), "; replace the link by the file [SW0537]");
-  return base::read_text(file, kMaxAuxiliaryFileBytes);
+  return base::read_text(file, base::kMaxJsonBytes);  // tokenizer.json is the longest of them
 }
 
 void write_auxiliary_file(const fs::path& directory, const std::string& name, const std::string& text) {

@@ -21,9 +21,6 @@ inline constexpr const char* kUnnamedTokenizer = "unnamed_tokenizer.json";
 /// Default generation parameters of the model.
 inline constexpr const char* kGenerationConfig = "generation_config.json";
 
-/// The longest auxiliary file: that of a tokenizer.json, the longest of them, which commands read.
-inline constexpr int64_t kMaxAuxiliaryFileBytes = int64_t{64} << 20;
-
 /// Returns the contents of the file `name` in `directory`, to copy it. Errors: c10::ValueError if it is a
 /// link to a file outside of the directory (for a snapshot in Hugging Face's cache, also outside of the
 /// repository's blobs): a directory from an untrusted source could link to the user's keys, and the copy is

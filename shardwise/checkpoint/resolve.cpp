@@ -55,8 +55,8 @@ fs::path resolve(const fs::path& path) {
 void warn_of_missing_latest(const fs::path& path, const fs::path& resolved, const std::string& command) {
   if (resolved == path || has_latest(path)) return;
   base::log_warning(
-      fmt::format("{}: {} should have a link latest, which a save that was killed did not get to; its newest "
-                  "checkpoint is used, {} [SW0640]",
+      fmt::format("{}: {} should have a link latest; got none: its first save was killed, or it was copied "
+                  "without links; its newest checkpoint is used, {} [SW0640]",
                   command, path.string(), resolved.filename().string()));
 }
 

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "shardwise/base/json.h"
+#include "shardwise/base/error.h"
 
 namespace shardwise::cli {
 namespace {

@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "shardwise/base/error.h"
 #include "shardwise/base/json.h"
 
 namespace shardwise::cli {
@@ -19,8 +20,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kMaxValues = 1 << 24;      // of one flag; CLI11 reads twice that as "one value at a time"
-constexpr size_t kMaxReasonBytes = 200;  // of CLI11's message, which may quote an argument
+constexpr int kMaxValues = 1 << 24;  // of one flag; CLI11 reads twice that as "one value at a time"
 
 /// Splits "--tp,--tp-size N" into the flag's names and the placeholder of its value.
 struct FlagNames {
@@ -129,7 +129,8 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
     std::fputs(without(app_->help(), "{false}").c_str(), stdout);
     return false;
   } catch (const CLI::ParseError& error) {
-    TORCH_CHECK_VALUE(false, command_, ": ", base::shortened(error.what(), kMaxReasonBytes), " [SW0010]");
+    TORCH_CHECK_VALUE(false, command_, ": ", base::shortened(error.what(), base::kMaxReasonBytes),
+                      " [SW0010]");
   }
   return true;
 }

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shardwise/base/error.h"
 #include "shardwise/base/json.h"
 
 namespace shardwise::cli {
@@ -42,8 +43,8 @@ class IntegerCheck : public nlohmann::json_sax<OrderedJson> {
 
 }  // namespace
 
-OrderedJson parse_ordered(const std::string& text, const std::string& where, int64_t max_bytes) {
-  base::parse_json(text, where, max_bytes);  // throws if the text is not JSON
+OrderedJson parse_ordered(const std::string& text, const std::string& where) {
+  base::parse_json(text, where);  // throws if the text is not JSON
   IntegerCheck check(where);
   OrderedJson::sax_parse(text, &check);
   return OrderedJson::parse(text);

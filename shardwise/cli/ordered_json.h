@@ -8,8 +8,7 @@
 namespace shardwise::cli {
 
 /// Parses JSON and keeps the order of the keys. Errors: c10::ValueError beginning with `where` for invalid
-/// JSON, for more than `max_bytes` bytes, and for integers of more than 64 bits, which would become floats.
-text::OrderedJson parse_ordered(const std::string& text, const std::string& where,
-                                int64_t max_bytes = base::kMaxJsonBytes);
+/// JSON, for more than base::kMaxJsonBytes, and for integers of more than 64 bits, which would become floats.
+text::OrderedJson parse_ordered(const std::string& text, const std::string& where);
 
 }  // namespace shardwise::cli

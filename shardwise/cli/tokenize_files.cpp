@@ -6,6 +6,7 @@
 
 #include "shardwise/base/atomic_file.h"
 #include "shardwise/base/clock.h"
+#include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
 #include "shardwise/cli/output.h"

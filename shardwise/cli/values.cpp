@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "shardwise/base/json.h"
+#include "shardwise/base/error.h"
 #include "shardwise/cli/flags.h"
 
 namespace shardwise::cli {

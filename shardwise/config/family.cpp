@@ -3,7 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
-#include "shardwise/base/json.h"
+#include "shardwise/base/error.h"
 
 namespace shardwise::config {
 namespace {

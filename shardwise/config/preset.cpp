@@ -2,7 +2,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
-#include "shardwise/base/json.h"
+#include "shardwise/base/error.h"
 #include "shardwise/config/family.h"
 
 namespace shardwise::config {

@@ -48,13 +48,15 @@ std::vector<AddedToken> read_added_tokens(const JsonPart& file) {
   return tokens;
 }
 
+void check_added_token(size_t bytes, size_t all_bytes, const std::string& label) {
+  TORCH_CHECK_VALUE(bytes <= kMaxAddedTokenBytes && all_bytes <= kMaxAddedTokensBytes, label,
+                    " must have at most ", kMaxAddedTokenBytes, " bytes, and all added tokens at most ",
+                    kMaxAddedTokensBytes, "; got ", bytes, " and ", all_bytes, " [SW0681]");
+}
+
 AddedTokenFinder::AddedTokenFinder() : nodes_(1), word_(kWordCharacter, "tokenizer: single_word") {}
 
-void AddedTokenFinder::add(const AddedToken& token, const std::string& pattern, const std::string& label) {
-  pattern_bytes_ += pattern.size();
-  TORCH_CHECK_VALUE(pattern.size() <= kMaxAddedTokenBytes && pattern_bytes_ <= kMaxAddedTokensBytes, label,
-                    " must have at most ", kMaxAddedTokenBytes, " bytes, and all added tokens at most ",
-                    kMaxAddedTokensBytes, "; got ", pattern.size(), " and ", pattern_bytes_, " [SW0681]");
+void AddedTokenFinder::add(const AddedToken& token, const std::string& pattern) {
   uint32_t node = 0;
   begins_[static_cast<uint8_t>(pattern.at(0))] = true;
   for (const char byte : pattern) {

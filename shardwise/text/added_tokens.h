@@ -28,6 +28,10 @@ inline constexpr size_t kMaxAddedTokensBytes = size_t{4} << 20;
 std::vector<AddedToken> read_added_tokens(const JsonPart& file);
 
 /// A segment of text: an added token, or text without added tokens if `token` is null.
+/// Throws c10::ValueError beginning with `label` if a token's pattern, or all patterns up to it, are too
+/// long.
+void check_added_token(size_t bytes, size_t all_bytes, const std::string& label);
+
 struct TextSegment {
   Span span;
   const AddedToken* token;
@@ -37,9 +41,8 @@ struct TextSegment {
 class AddedTokenFinder {
  public:
   AddedTokenFinder();
-  /// Adds `token`, which must outlive this. It matches where `pattern` occurs. Throws c10::ValueError
-  /// beginning with `label` if the pattern, or all patterns together, are too long.
-  void add(const AddedToken& token, const std::string& pattern, const std::string& label);
+  /// Adds `token`, which must outlive this. It matches where `pattern` occurs.
+  void add(const AddedToken& token, const std::string& pattern);
   bool empty() const { return nodes_.size() == 1; }
 
   /// Splits `text` into `segments`. Segments between tokens are not empty.
@@ -57,7 +60,6 @@ class AddedTokenFinder {
   Match longest_at(std::string_view text, size_t at) const;
   bool is_next_to_word(std::string_view text, Span match) const;
 
-  size_t pattern_bytes_ = 0;
   std::vector<Node> nodes_;  // a trie over bytes; the root is first
   std::array<bool, 256> begins_{};
   Regex word_;

@@ -38,6 +38,11 @@ Part optional_part(const JsonPart& file, const char* name) {
   return file.has(name) ? Part(file.part(name)) : Part();
 }
 
+/// Whether one of the tokens, which are listed by id, has this id.
+bool contains(const std::vector<std::optional<std::string>>& tokens, int64_t id) {
+  return id >= 0 && id < std::ssize(tokens) && tokens[static_cast<size_t>(id)];
+}
+
 }  // namespace
 
 struct BpeTokenizer::Parts {
@@ -48,7 +53,7 @@ struct BpeTokenizer::Parts {
 
   explicit Parts(const JsonPart& file);
   void add_token(const AddedToken& token, const std::string& label);
-  bool has(int64_t id) const { return id >= 0 && id < std::ssize(tokens) && tokens[id]; }
+  bool has(int64_t id) const { return contains(tokens, id); }
   void check_post_processor(const JsonPart& file) const;
   void encode_segment(std::string_view text, bool is_at_start, Limits& limits, std::vector<int64_t>& ids);
   void encode_words(std::string_view text, bool is_at_start, Limits& limits, std::vector<int64_t>& ids);
@@ -61,6 +66,7 @@ struct BpeTokenizer::Parts {
   TokenDecoder decoder;
   std::vector<AddedToken> added;
   AddedTokenFinder raw_token_finder, normalized_token_finder;
+  size_t added_bytes = 0;                          // of all patterns
   std::vector<std::optional<std::string>> tokens;  // by id, in the decoder's input form
   std::set<std::string> specials;
   SpecialIds special_ids;
@@ -89,8 +95,8 @@ BpeTokenizer::Parts::Parts(const JsonPart& file)
     if (known != model.vocabulary().end() && known->second != added[i].id) {
       throw_invalid(label, "the id in the vocabulary", added[i].id);
     }
-    const bool is_taken = added[i].id < tokens.size() && tokens[added[i].id];
-    if (is_taken && known == model.vocabulary().end()) throw_invalid(label, "a unique id", added[i].id);
+    if (has(added[i].id) && known == model.vocabulary().end())
+      throw_invalid(label, "a unique id", added[i].id);
     add_token(added[i], where + "content");
   }
   check_post_processor(file);
@@ -111,8 +117,9 @@ void BpeTokenizer::Parts::add_token(const AddedToken& token, const std::string& 
   if (token.id >= tokens.size()) tokens.resize(size_t{token.id} + 1);
   tokens[token.id] = pattern;
   if (token.special) specials.insert(token.content);
+  check_added_token(pattern.size(), added_bytes += pattern.size(), label);
   if (pattern.empty()) return;
-  (token.normalized ? normalized_token_finder : raw_token_finder).add(token, pattern, label);
+  (token.normalized ? normalized_token_finder : raw_token_finder).add(token, pattern);
 }
 
 /// Encodes text between the added tokens that match raw text.
@@ -213,9 +220,8 @@ class BpeStream : public StreamDecoder {
       : stream_(decoder), tokens_(tokens), skipped_(skipped) {}
 
   std::string push(int64_t id) override {
-    const bool is_token = id >= 0 && id < static_cast<int64_t>(tokens_.size()) && tokens_[id];
-    TORCH_CHECK_VALUE(is_token, "tokenizer: ids must be in its vocabulary, below ", tokens_.size(), "; got ",
-                      id, " [SW0165]");
+    TORCH_CHECK_VALUE(contains(tokens_, id), "tokenizer: ids must be in its vocabulary, below ",
+                      tokens_.size(), "; got ", id, " [SW0165]");
     if (skipped_ && skipped_->count(*tokens_[id]) > 0) return "";
     return stream_.push(*tokens_[id]);
   }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
 #include "shardwise/text/chat_renderer.h"
@@ -23,7 +24,6 @@ constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
 constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;  // that of real models is a hundredth of it
 constexpr size_t kMaxTextBytes = size_t{16} << 20;
-constexpr size_t kMaxErrorBytes = 200;  // of a template's error, which may quote any text
 
 /// Returns the entries of a directory; none if it does not exist.
 std::vector<fs::path> optional_entries_of(const std::string& directory) {
@@ -145,9 +145,9 @@ std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions&
                     ": the chat template must render these messages in ", RenderLimits().seconds, " s and ",
                     RenderLimits().bytes >> 20, " MiB of memory; it needs more ", answer.value("limit", ""),
                     " [SW0547]");
-  TORCH_CHECK_VALUE(answer.contains("text"), source.path,
-                    ": the chat template must accept these messages; got ",
-                    base::shortened(on_one_line(answer.value("error", "")), kMaxErrorBytes), " [SW0216]");
+  TORCH_CHECK_VALUE(
+      answer.contains("text"), source.path, ": the chat template must accept these messages; got ",
+      base::shortened(on_one_line(answer.value("error", "")), base::kMaxReasonBytes), " [SW0216]");
   std::string text = answer["text"];
   TORCH_CHECK_VALUE(text.size() <= kMaxTextBytes, source.path,
                     ": the chat template must render these messages as at most ", kMaxTextBytes,

@@ -7,8 +7,9 @@
 namespace shardwise::text {
 
 void GrowthLimit::fail(size_t bytes) const {
-  TORCH_CHECK_VALUE(false, "tokenizer: its steps must make at most ", std::min(most(), kMaxBytes),
-                    " bytes of ", input_bytes_, "; got ", output_bytes_ + bytes, " [SW0680]");
+  TORCH_CHECK_VALUE(false, "tokenizer: normalizer, pre_tokenizer and decoder must lengthen a text of ",
+                    input_bytes_, " bytes to at most ", std::min(most(), kMaxBytes), "; got ",
+                    output_bytes_ + bytes, " [SW0680]");
 }
 
 }  // namespace shardwise::text

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "shardwise/base/error.h"
 #include "shardwise/base/json.h"
 #include "shardwise/text/model_directory.h"
 

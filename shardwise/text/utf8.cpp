@@ -1,5 +1,6 @@
 #include "shardwise/text/utf8.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace shardwise::text {
@@ -15,10 +16,6 @@ size_t skip_ascii(std::string_view text, size_t at) {
   }
   while (at < text.size() && static_cast<uint8_t>(text[at]) < 0x80) ++at;
   return at;
-}
-
-bool is_continuation(uint8_t byte) {
-  return (byte & 0xc0) == 0x80;
 }
 
 /// Appends `text` with invalid bytes replaced. With `holds_back`, stops before a truncated last character.
@@ -43,7 +40,7 @@ size_t append_valid(std::string_view text, bool holds_back, std::string& out) {
 
 char32_t code_point(std::string_view text, size_t at) {
   const auto first = static_cast<uint8_t>(text[at]);
-  const uint32_t length = utf8_unit(text, at).length;
+  const auto length = static_cast<uint32_t>(std::min<size_t>(base::utf8_length(first), text.size() - at));
   char32_t c = length == 1 ? first : first & (0xff >> (length + 1));
   for (uint32_t i = 1; i < length; ++i) c = c << 6 | (static_cast<uint8_t>(text[at + i]) & 0x3f);
   return c;
@@ -51,7 +48,7 @@ char32_t code_point(std::string_view text, size_t at) {
 
 size_t character_before(std::string_view text, size_t end) {
   do --end;
-  while (end > 0 && is_continuation(text[end]));
+  while (end > 0 && base::is_utf8_continuation(static_cast<uint8_t>(text[end])));
   return end;
 }
 

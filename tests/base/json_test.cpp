@@ -1,4 +1,5 @@
 #include "shardwise/base/json.h"
+#include "shardwise/base/error.h"
 
 #include <gtest/gtest.h>
 

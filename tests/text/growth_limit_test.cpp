@@ -17,13 +17,13 @@ namespace {
 using nlohmann::json;
 using test::contains, test::error_text;
 
-const std::string kRule = "its steps must make at most ";
+const std::string kRule = "must lengthen a text of ";
 
 TEST(GrowthLimit, IsRelativeToTheInput) {
   GrowthLimit limit(100);
   EXPECT_NO_THROW(limit.check(100 * 32 + 65536));
   EXPECT_PRED2(contains, error_text([&] { limit.check(100 * 32 + 65537); }),
-               kRule + "68736 bytes of 100; got 68737");
+               kRule + "100 bytes to at most 68736; got 68737");
   limit.add_input(1);
   EXPECT_NO_THROW(limit.check(101 * 32 + 65536));
 }
@@ -38,8 +38,7 @@ TEST(GrowthLimit, AddsUpAllOutput) {
 TEST(GrowthLimit, EndsBelowPositionsOf32Bits) {
   const GrowthLimit limit(Tokenizer::kMaxTextBytes);
   EXPECT_NO_THROW(limit.check((uint64_t{1} << 32) - 4));
-  EXPECT_PRED2(contains, error_text([&] { limit.check((uint64_t{1} << 32) - 3); }),
-               kRule + "4294967292 bytes");
+  EXPECT_PRED2(contains, error_text([&] { limit.check((uint64_t{1} << 32) - 3); }), "to at most 4294967292;");
 }
 
 json replace(const std::string& from, const std::string& to) {

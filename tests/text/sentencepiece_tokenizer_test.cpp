@@ -269,7 +269,7 @@ TEST_F(SentencePieceTokenizers, RulesLengthenTextOnlySoFar) {
   const auto tokenizer = load();
   EXPECT_EQ(tokenizer->encode(std::string(60, 'a')).size(), 60001u);
   EXPECT_PRED2(contains, error_text([&] { tokenizer->encode(std::string(1000, 'a')); }),
-               "its steps must make at most 97536 bytes of 1000");
+               "must lengthen a text of 1000 bytes to at most 97536");
 }
 
 TEST_F(SentencePieceTokenizers, LongStreamsWithoutTextAreFast) {
