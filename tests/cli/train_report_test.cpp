@@ -1,8 +1,11 @@
 // The report of a training run, measured next to planned: the JSON document, and the page made from it.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <map>
 #include <regex>
 
+#include "tests/cli/chain.h"
 #include "tests/cli/train_program.h"
 #include "tests/support/error_text.h"
 
@@ -94,15 +97,18 @@ TEST_F(TrainReport, WritesAllMeasurementsAndAPage) {
   EXPECT_FALSE(contains(html, "://")) << "the page must need no network";
 }
 
-// The report has the name of a directory that the run creates, so its final rename fails.
+// The report's name becomes a directory while the run goes on, so the report's final rename fails.
 TEST_F(TrainReport, AFailedReportKeepsTheOtherOutput) {
-  Program program(argv({"--json", "--save", scratch_ / "saved", "--report", scratch_ / "saved/step-4"}),
-                  kOneThread);
+  const std::string save = scratch_ / "saved", report = scratch_ / "report.json";
+  Program program(
+      argv({"--json", "--steps", "100", "--save", save, "--save-every", "1", "--report", report}), kOneThread);
+  wait_for_checkpoint(save, program);
+  ASSERT_EQ(::mkdir(report.c_str(), 0700), 0);
   const int status = program.wait(60);
   EXPECT_EQ(exit_code(status), 1) << program.errors();
-  EXPECT_PRED2(contains, program.errors(), "rename to " + (scratch_ / "saved/step-4"));
-  EXPECT_PRED2(contains, program.errors(), "4 steps in");
-  EXPECT_EQ(json::parse(program.output())["step"], 4);
+  EXPECT_PRED2(contains, program.errors(), "rename to " + report);
+  EXPECT_PRED2(contains, program.errors(), "100 steps in");
+  EXPECT_EQ(json::parse(program.output())["step"], 100);
 }
 
 // The names of files are bytes, which JSON must replace.
