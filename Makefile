@@ -118,7 +118,7 @@ test-fuzz: build-fuzz ## search with libFuzzer for inputs that break a reader, a
 
 # The components whose tests run ranks as threads of one process, or parallel loops; ranks as processes, whose launcher,
 # transports and torch backend have threads of their own; and the examples.
-THREADED = base io comm launch mpi config kernels quant theory parallel nn model checkpoint plan train infer doctor runs \
+THREADED = base io comm launch mpi config text kernels quant theory parallel nn model checkpoint plan train infer doctor runs \
 	examples
 test-tsan: setup-test ## run the tests that use threads, with the thread sanitizer
 	@$(CMAKE) --preset tsan >/dev/null

@@ -56,11 +56,6 @@ fs::path resolved(const std::string& path) {
   return found.has_filename() ? found : found.parent_path();
 }
 
-bool is_in(const std::string& path, const std::string& directory) {
-  const std::string within = resolved(path).lexically_relative(resolved(directory)).string();
-  return !within.empty() && within != ".." && !within.starts_with("../");
-}
-
 /// Tries an unnamed file (O_TMPFILE), which a killed process cannot leave behind, and a named file if the
 /// file system does not support those.
 void check_creatable(const std::string& directory) {
@@ -258,6 +253,11 @@ void replace_symlink(const std::string& link, const std::string& target) {
   }
 }
 
+std::string path_within(const std::string& path, const std::string& directory) {
+  const fs::path within = resolved(path).lexically_relative(resolved(directory));
+  return within.empty() || *within.begin() == ".." ? "" : within.string();
+}
+
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code missing;
   return fs::equivalent(a, b, missing) || resolved(a) == resolved(b);
@@ -285,7 +285,8 @@ void check_not_an_input(const std::string& flag, const std::string& path,
                         const std::vector<std::string>& inputs) {
   for (const std::string& input : inputs) {
     std::error_code missing;
-    const bool is_input = is_directory(input) ? is_in(path, input) : fs::equivalent(path, input, missing);
+    const bool is_input =
+        is_directory(input) ? !path_within(path, input).empty() : fs::equivalent(path, input, missing);
     TORCH_CHECK_VALUE(!is_input, flag, " must not overwrite an input; got ", path, ", which is ", input,
                       " or in it [SW0294]");
   }

@@ -89,6 +89,9 @@ void replace_symlink(const std::string& link, const std::string& target);
 /// Returns true if both paths refer to one file, also through links. For files that do not exist yet,
 /// compares the resolved paths.
 bool is_same_file(const std::string& a, const std::string& b);
+/// Returns `path` relative to `directory`, both with links resolved: "." if they are one, "" if `path` is not
+/// in `directory`. They need not exist.
+std::string path_within(const std::string& path, const std::string& directory);
 /// Creates `directory` if it does not exist and checks that files can be created in it.
 /// Errors: c10::ValueError.
 void check_writable_directory(const std::string& directory);

@@ -3,6 +3,7 @@
 #include <ATen/ops/full.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "shardwise/base/error.h"

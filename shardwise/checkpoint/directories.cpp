@@ -42,7 +42,7 @@ base::Fd try_lock(const fs::path& path) {
 
 /// Waits for the lock. Errors: base::FileError if the directory cannot be opened, or if another process has
 /// the lock after `max_wait`.
-base::Fd lock(const fs::path& path, std::chrono::milliseconds max_wait = kMaxLockWait) {
+base::Fd wait_for_lock(const fs::path& path, std::chrono::milliseconds max_wait) {
   base::Fd directory = open_directory(path);
   if (!directory) throw base::FileError("open directory [SW0360]", path, errno);
   if (!lock_within(directory, max_wait) && errno == EWOULDBLOCK) {
@@ -84,6 +84,10 @@ void remove_step(const fs::path& dir, int64_t step) {
   base::remove_all(renamed);
 }
 
+std::regex step_names() {
+  return std::regex("step-[0-9]{1,18}");
+}
+
 void remove_stale_links(const fs::path& dir) {
   const std::regex link(fmt::format("{}\\.tmp[0-9]+", kLatest));
   for (const fs::path& stale : matching_entries(dir, fs::file_type::symlink, link)) base::remove_all(stale);
@@ -95,10 +99,13 @@ std::string step_name(int64_t step) {
   return fmt::format("step-{}", step);
 }
 
+bool is_step_name(const std::string& name) {
+  return std::regex_match(name, step_names());
+}
+
 std::vector<int64_t> steps_in(const fs::path& dir) {
   std::vector<int64_t> steps;
-  for (const fs::path& directory :
-       matching_entries(dir, fs::file_type::directory, std::regex("step-[0-9]{1,18}"))) {
+  for (const fs::path& directory : matching_entries(dir, fs::file_type::directory, step_names())) {
     steps.push_back(std::stoll(directory.filename().string().substr(step_name(0).size() - 1)));
   }
   return steps;
@@ -129,10 +136,10 @@ void remove_stale_siblings(const fs::path& target) {
 
 TemporaryDirectory::TemporaryDirectory(fs::path path, std::chrono::milliseconds max_wait)
     : path_(std::move(path)) {
-  const base::Fd dir =
-      lock(path_.parent_path(), max_wait);  // cleanup must not see the new directory before its lock
+  // Cleanup must not see the new directory before its lock.
+  const base::Fd dir = wait_for_lock(path_.parent_path(), max_wait);
   if (::mkdir(path_.c_str(), 0777) != 0) throw base::FileError("make directory [SW0351]", path_, errno);
-  lock_ = lock(path_);
+  lock_ = wait_for_lock(path_, max_wait);
 }
 
 TemporaryDirectory::~TemporaryDirectory() {
@@ -164,7 +171,7 @@ bool TemporaryDirectory::publish_new(const fs::path& target) {
 
 // Locks DIR, so that cleanup in another process cannot remove the new link before the rename.
 void point_latest(const fs::path& dir, int64_t step, std::chrono::milliseconds max_wait) {
-  const base::Fd of_dir = lock(dir, max_wait);
+  const base::Fd of_dir = wait_for_lock(dir, max_wait);
   base::replace_symlink(dir / kLatest, step_name(step));
 }
 

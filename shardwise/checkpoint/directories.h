@@ -17,6 +17,8 @@ inline constexpr std::chrono::milliseconds kMaxLockWait{60'000};
 
 /// Returns the name of a step's directory, such as `step-100`.
 std::string step_name(int64_t step);
+/// Returns whether step_name() can return `name`.
+bool is_step_name(const std::string& name);
 /// Returns the steps of all directories named step-N in `dir`, unordered. Errors: base::FileError.
 std::vector<int64_t> steps_in(const std::filesystem::path& dir);
 

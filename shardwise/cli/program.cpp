@@ -57,7 +57,7 @@ int run(const Call& call) {
 }
 
 /// Errors: also c10::OutOfMemoryError for an allocation that fails outside of tensors, whose error names
-/// nothing. A rank's names the rank.
+/// nothing. run_on_ranks reports that of a rank.
 int run_within_memory(const Call& call) try { return run(call); } catch (const std::bad_alloc&) {
   TORCH_CHECK_WITH(OutOfMemoryError, false,
                    "out of memory; read less input at once, or free memory of this machine [SW0621]");

@@ -233,7 +233,7 @@ std::unique_ptr<ChunkedReduceScatter> Group::reduce_scatter_chunked(const at::Te
   TORCH_CHECK_VALUE(size() > 1, "reduce_scatter_chunked: needs two ranks or more; got 1 [SW0490]");
   check_async_input("reduce_scatter_chunked", x, device(), state_->heap);
   const Counted scope(*state_->counters, *state_->backend, Op::reduce_scatter,
-                      reduce_scatter_bytes(x, split, rank()));
+                      reduce_scatter_bytes(x, split, /*dim=*/0, rank()));
   PartialSum sum{x, split, rank(), ++*state_->async_operations, {state_->backend, state_->counters}};
   if (state_->heap != nullptr) return std::make_unique<SharedReduceScatter>(std::move(sum), *state_->heap);
   if (is_synchronous()) return std::make_unique<SynchronousReduceScatter>(std::move(sum));

@@ -90,9 +90,9 @@ int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size) {
   return (slice * (size - 1) + x.numel() - slice) * x.element_size();
 }
 
-int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int rank) {
+int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int64_t dim, int rank) {
   const int64_t bytes = int64_t(x.nbytes());
-  return bytes - (bytes == 0 ? 0 : bytes / x.size(0) * split.range(rank).size());
+  return bytes - (bytes == 0 ? 0 : bytes / x.size(dim) * split.range(rank).size());
 }
 
 }  // namespace shardwise::comm

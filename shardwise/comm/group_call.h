@@ -109,7 +109,7 @@ void check_divisible(const char* op, const at::Tensor& x, int size);
 at::Tensor empty_with_size(const at::Tensor& x, int64_t dim, int64_t size);
 /// Returns the bytes that a rank sends in an all_reduce; Split::even gives its slice.
 int64_t all_reduce_bytes(const at::Tensor& x, int rank, int size);
-/// Returns the bytes that a rank sends in a reduce_scatter of `x` along dim 0.
-int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int rank);
+/// Returns the bytes that a rank sends in a reduce_scatter of `x` along `dim`.
+int64_t reduce_scatter_bytes(const at::Tensor& x, const base::Split& split, int64_t dim, int rank);
 
 }  // namespace shardwise::comm

@@ -77,13 +77,11 @@ at::Tensor Group::reduce_scatter(const at::Tensor& x, const base::Split& split, 
   dim = check_full("reduce_scatter", x, split, dim, size());
   if (size() == 1) return x;
   check_dense_on("reduce_scatter", x, device());
-  const int64_t local = split.range(rank()).size();
-  return state_->call(Op::reduce_scatter,
-                      bytes_of(x) - bytes_of(x) / std::max<int64_t>(x.size(dim), 1) * local, [&] {
-                        at::Tensor out = empty_with_size(x, dim, local);
-                        reduce_scatter_into(out, x, split, dim, InputReuse::overwritable_on_return);
-                        return out;
-                      });
+  return state_->call(Op::reduce_scatter, reduce_scatter_bytes(x, split, dim, rank()), [&] {
+    at::Tensor out = empty_with_size(x, dim, split.range(rank()).size());
+    reduce_scatter_into(out, x, split, dim, InputReuse::overwritable_on_return);
+    return out;
+  });
 }
 
 void Group::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split) const {
@@ -96,7 +94,7 @@ void Group::reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base:
   }
   check_dense_on("reduce_scatter", x, device());
   check_dense_on("reduce_scatter", out, device());
-  state_->call(Op::reduce_scatter, bytes_of(x) - bytes_of(out),
+  state_->call(Op::reduce_scatter, reduce_scatter_bytes(x, split, /*dim=*/0, rank()),
                [&] { reduce_scatter_into(out, x, split, /*dim=*/0, InputReuse::free_only); });
 }
 
@@ -132,7 +130,8 @@ void Group::run_on_peer_buffers(Op op, const at::Tensor& x, const base::Split* s
   TORCH_CHECK_VALUE(state_->heap != nullptr, name(op), ": needs a group with a symmetric heap; got one of ",
                     size(), " ranks without it; call the unfused collective instead [SW0502]");
   check_dense_on(name(op).data(), x, device());
-  const int64_t sent = split ? reduce_scatter_bytes(x, *split, rank()) : all_reduce_bytes(x, rank(), size());
+  const int64_t sent =
+      split ? reduce_scatter_bytes(x, *split, /*dim=*/0, rank()) : all_reduce_bytes(x, rank(), size());
   std::exception_ptr failure;  // of the kernel, for which no peer waits: it does not abort the group
   const auto run_kernel = [&](std::span<const void* const> buffers) {
     try {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -49,6 +50,10 @@ std::optional<int> exit_status(pid_t pid) {
   const pid_t found = waitpid(pid, &status, WNOHANG);
   if (found < 0 && errno == ECHILD) return kLostStatus;
   return found == pid ? std::optional(status) : std::nullopt;
+}
+
+bool send_by(const base::Fd& pidfd, int signal) {
+  return syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
 }
 
 struct Rank {
@@ -198,10 +203,8 @@ void Launcher::send(int signal) {
   for (const Rank& rank : ranks_) {
     if (rank.status) continue;
     // By the pidfd, because another thread may have reaped the rank, whose pid is then another process's.
-    if (rank.pidfd)
-      syscall(SYS_pidfd_send_signal, rank.pidfd.get(), signal, nullptr, 0);
-    else
-      kill(rank.pid, signal);
+    const bool is_decided = rank.pidfd && (send_by(rank.pidfd, signal) || errno == ESRCH);
+    if (!is_decided) kill(rank.pid, signal);
   }
 }
 

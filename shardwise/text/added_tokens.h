@@ -27,11 +27,11 @@ inline constexpr size_t kMaxAddedTokensBytes = size_t{4} << 20;
 /// Reads the `added_tokens` list. Throws c10::ValueError naming the field and value.
 std::vector<AddedToken> read_added_tokens(const JsonPart& file);
 
-/// A segment of text: an added token, or text without added tokens if `token` is null.
 /// Throws c10::ValueError beginning with `label` if a token's pattern, or all patterns up to it, are too
 /// long.
 void check_added_token(size_t bytes, size_t all_bytes, const std::string& label);
 
+/// A segment of text: an added token, or text without added tokens if `token` is null.
 struct TextSegment {
   Span span;
   const AddedToken* token;

@@ -126,12 +126,14 @@ void check_horizon(const TrainOptions& options, int64_t first_step) {
                     first_step, "; got ", options.last_step(), " [SW0230]");
 }
 
-/// Refuses to save in the checkpoint that the run starts from, and among the files of --text, where the next
-/// run would train on the checkpoints.
+/// Refuses to save among the files of --text, where the next run would train on the checkpoints; as the
+/// checkpoint that the run starts from; and in it if it is a step of another run, which may remove it.
 void check_save_is_no_input(const TrainOptions& options, const std::optional<path>& start) {
   if (!options.save) return;
   std::vector<std::string> inputs = options.text;
-  if (start) inputs.push_back(*start);
+  if (start && (base::is_same_file(*options.save, *start) ||
+                checkpoint::is_step_name(std::filesystem::canonical(*start).filename())))
+    inputs.push_back(*start);
   base::check_not_an_input("train: --save", *options.save, inputs);
 }
 
@@ -207,13 +209,12 @@ std::vector<std::string> inputs_of(const TrainOptions& options, const Text& text
   return inputs;
 }
 
-/// Returns whether saving writes a file of this name: the directory itself, a step, the link or the lock.
+/// Returns whether saving writes or removes this file: the directory itself, the link, the lock, or a step or
+/// a file in it.
 bool is_written_by_saves(const path& file, const path& save) {
-  const std::string name = file.filename();
-  const bool is_reserved =
-      name == checkpoint::kLatest || name == checkpoint::RunLock::kFile || name.starts_with("step-");
-  const path directory = file.has_parent_path() ? file.parent_path() : path(".");
-  return base::is_same_file(file, save) || (is_reserved && base::is_same_file(directory, save));
+  const std::string within = base::path_within(file, save), first = within.substr(0, within.find('/'));
+  return first == "." || first == checkpoint::kLatest || first == checkpoint::RunLock::kFile ||
+         checkpoint::is_step_name(first);
 }
 
 void check_files(const TrainOptions& options, const std::vector<std::string>& inputs) {

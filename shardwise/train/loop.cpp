@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include "shardwise/base/clock.h"
@@ -12,7 +10,6 @@
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/run_lock.h"
-#include "shardwise/comm/collective_backend.h"
 #include "shardwise/train/trainer.h"
 
 namespace shardwise::train {

@@ -14,6 +14,7 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
+#include "shardwise/comm/collective_backend.h"
 #include "tests/checkpoint/fixture.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
@@ -126,6 +127,24 @@ TEST_F(Save, RemovesOnlyStaleTemporaries) {
   ::close(live);
   EXPECT_EQ(names_in(dir_.path()),
             (Names{".step-8.tmp-4712", ".step-9.tmp", "latest", "latest.tmp8", "step-4"}));
+}
+
+// If rank 0 waited longer for the lock than its peers wait for it, they would time out.
+TEST_F(Save, TheWaitForALockIsShorterThanTheTimeout) {
+  const base::Fd lock(::open(dir_.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  on_ranks(2, [&](const comm::Group& group) {
+    RankState rank(config_, group, full_);
+    const auto usual = group.backend()->timeout();
+    group.backend()->set_timeout(std::chrono::seconds(8));
+    const std::string error =
+        test::error_text<c10::Error>([&] { checkpoint::save(dir_.path(), rank.weights, rank.state, 1); });
+    EXPECT_PRED2(
+        contains, error,
+        group.rank() == 0 ? "another process has had its lock for 2.0 s" : "got a failure on rank 0");
+    group.backend()->set_timeout(usual);
+  });
+  EXPECT_EQ(names_in(dir_.path()), Names{});
 }
 
 TEST_F(Save, FailureOnOneRankFailsAllAndKeepsTheOldCheckpoint) {

@@ -92,13 +92,17 @@ class BadInput : public ::testing::Test {
     expect_refused({{"--model-config", scratch_.put("changed.json", config.dump())}}, named);
   }
 
-  /// Trains two steps with one rank in this process and returns the checkpoint directory.
-  std::string checkpoint() const {
-    Arguments arguments = training({{"--tp", "1"}, {"--save", scratch_ / "good"}});
+  /// Trains in this process.
+  void expect_success(const Arguments& arguments) const {
     ::testing::internal::CaptureStderr();
     const int exit_code = run_program(argv_of("train", arguments));
     const std::string text = ::testing::internal::GetCapturedStderr();
     EXPECT_EQ(exit_code, 0) << text;
+  }
+
+  /// Trains two steps with one rank in this process and returns the checkpoint directory.
+  std::string checkpoint() const {
+    expect_success(training({{"--tp", "1"}, {"--save", scratch_ / "good"}}));
     return scratch_ / "good";
   }
 

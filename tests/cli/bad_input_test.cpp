@@ -188,6 +188,35 @@ TEST_F(BadInput, OutputsThatSavingWrites) {
                      {flag, "must not be --save or a name that saving writes there; got " + save + name});
 }
 
+// Saving removes old steps, and replaces later ones of a save that was killed.
+TEST_F(BadInput, OutputsInAStep) {
+  const std::string good = checkpoint();
+  scratch_.put("good/step-1/file", "");
+  fs::create_symlink(scratch_ / "good/.lock", scratch_ / "link");
+  for (const char* flag : {"--log", "--report"})
+    for (const char* file : {"good/step-1/new", "link"})
+      expect_refused({{"--resume", good}, {"--save", good}, {"--steps", "4"}, {flag, scratch_ / file}},
+                     {flag, "a name that saving writes there; got ", file});
+}
+
+TEST_F(BadInput, TakesNamesThatOnlyBeginLikeThoseOfSteps) {
+  scratch_.put("saved/step-times/file", "");
+  expect_success(training({{"--tp", "1"},
+                           {"--log", scratch_ / "saved/step-times/log"},
+                           {"--report", scratch_ / "saved/step-report.json"}}));
+}
+
+TEST_F(BadInput, CheckpointsAsTheInitialModelButNotInIt) {
+  const std::string model = scratch_ / "good/model";
+  checkpoint();
+  fs::rename(scratch_ / "good/step-2", model);
+  Arguments arguments = training({{"--init", model}, {"--tp", "1"}, {"--save", model}});
+  arguments.erase("--model-config");
+  expect_refused("train", arguments, {"--save must not overwrite an input", model});
+  arguments["--save"] = model + "/tuned";
+  expect_success(arguments);
+}
+
 TEST_F(BadInput, CheckpointsAmongTheText) {
   scratch_.put("directory/text", testing::sample_text());
   for (const char* save : {"directory", "directory/runs", "directory/new/run"})

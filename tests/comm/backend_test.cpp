@@ -8,6 +8,7 @@
 #include "tests/comm/backends.h"
 #include "tests/comm/collective_calls.h"
 #include "tests/comm/values.h"
+#include "tests/support/error_text.h"
 
 namespace shardwise::comm::shm::backend_test {
 namespace {
@@ -291,6 +292,10 @@ TEST(Backend, CollectivesAfterShutdownFail) {
       EXPECT_EQ(error.where().peer, 1);
       EXPECT_NE(base::one_line(error).find(") left"), std::string::npos) << base::one_line(error);
     }
+    if (rank != 1) return;
+    Tensors x = {of(10, rank)};
+    EXPECT_PRED2(test::contains, test::error_text<c10::ValueError>([&] { backend.allreduce(x, {}); }),
+                 "all_reduce: the group must not be used after shutdown; got a call");
   });
 }
 

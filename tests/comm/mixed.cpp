@@ -69,9 +69,11 @@ Mixed::Drawn Mixed::draw() {
 void Mixed::step() {
   const Drawn next = draw();
   if (next.call.traits.needs_peer && next.arguments.content.ranks == 1) return;
+  const CollectiveCall::Traits& traits = next.call.traits;
   std::string& deferring = deferring_[next.arguments.at.backend.get()];
   call_ = deferring.empty() ? next.call.name : deferring + ", then " + next.call.name;
-  deferring = next.call.traits.is_deferred ? next.call.name : "";
+  if (!traits.is_point_to_point)
+    deferring = traits.is_deferred && next.arguments.use_heap ? next.call.name : "";
   sleep_randomly();
   try {
     next.call.check(next.arguments);

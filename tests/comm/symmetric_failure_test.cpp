@@ -38,6 +38,8 @@ TEST(SymmetricUsageError, IsOneLineWithRuleAndValue) {
     backend.shutdown();
     EXPECT_TRUE(
         says(value_error_of([&] { handle->barrier(0, 0); }), "the group must not be used after shutdown"));
+    EXPECT_EQ(value_error_of([&] { rendezvous_over(symmetric(10, 0)); }),
+              "rendezvous: the group must not be used after shutdown; got a call");
   });
 }
 

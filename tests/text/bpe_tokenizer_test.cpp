@@ -224,6 +224,7 @@ TEST_F(BpeTokenizers, RejectsLongAddedTokens) {
   file = byte_level({});
   for (size_t i = 0; i < 4096; ++i)
     file["added_tokens"][i] = {{"id", 256 + i}, {"content", content(i, 1024)}, {"normalized", false}};
+  file["added_tokens"][0]["normalized"] = true;
   EXPECT_EQ(load(file)->vocab_size(), 256 + 4096);
   file["added_tokens"].push_back({{"id", 256 + 4096}, {"content", "xy"}, {"normalized", false}});
   EXPECT_PRED2(contains, error_text([&] { load(file); }), "added_tokens[4096].content must have at most");

@@ -23,6 +23,7 @@ uint64_t identity_of(Transport& transport) {
 
 Arrivals& post_block_info(const SymmetricGroups& groups, const SymmetricBlock& block) {
   Channel& channel = groups.group->channel();
+  channel.check_member("rendezvous");
   const BlockInfo info{identity_of(*groups.home), block.pad_bytes(), groups.home->rank()};
   Descriptor descriptor;
   descriptor.op = Op::share_shard;

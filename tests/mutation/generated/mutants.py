@@ -117,7 +117,7 @@ def mutants_of(file):
     source = (ROOT / file).read_bytes()
     lines, starts, mutants = source.decode().split("\n"), {}, []
     for number, line in enumerate(lines):
-        starts.setdefault(line, []).append(number)
+        starts.setdefault(line.strip(), []).append(number)
     for node in nodes_below(PARSER.parse(source).root_node):
         change = change_of(node)
         if change is None or is_fixed(node):
@@ -126,7 +126,7 @@ def mutants_of(file):
         row, column = node.start_point
         line = lines[row]
         mutant = Mutant(file, kind, node.start_byte, node.end_byte, line.strip(), words, parts)
-        repeat = starts[line].index(row)
+        repeat = starts[line.strip()].index(row)
         key = f"{file}\n{line.strip()}\n{repeat}\n{column - len(line) + len(line.lstrip())}\n{len(node.text)}\n{words}"
         mutant.id = hashlib.sha1(key.encode()).hexdigest()[:8]
         mutants.append(mutant)
