@@ -100,8 +100,8 @@ TEST_F(TrainReport, WritesAllMeasurementsAndAPage) {
 // The report's name becomes a directory while the run goes on, so the report's final rename fails.
 TEST_F(TrainReport, AFailedReportKeepsTheOtherOutput) {
   const std::string save = scratch_ / "saved", report = scratch_ / "report.json";
-  Program program(
-      argv({"--json", "--steps", "100", "--save", save, "--save-every", "1", "--report", report}), kOneThread);
+  Program program(argv({"--json", "--steps", "100", "--save", save, "--save-every", "1", "--report", report}),
+                  kOneThread);
   wait_for_checkpoint(save, program);
   ASSERT_EQ(::mkdir(report.c_str(), 0700), 0);
   const int status = program.wait(60);
