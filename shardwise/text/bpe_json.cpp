@@ -64,9 +64,13 @@ void Bpe::read_vocabulary(const JsonPart& json) {
   ids_.reserve(vocabulary.size());
   std::set<uint32_t> seen;
   for (const auto& [token, id] : vocabulary.items()) {
-    const std::string label = json.label("vocab.") + base::shown(token);
-    if (!seen.insert(token_id(id, label)).second) throw_invalid(label, "a unique id", id);
-    ids_.emplace(token, token_id(id, label));
+    const bool is_new = is_token_id(id) && seen.insert(id.get<uint32_t>()).second;
+    if (!is_new) {  // only now, since a label takes longer than all else
+      const std::string label = json.label("vocab.") + base::shown(token);
+      token_id(id, label);
+      throw_invalid(label, "a unique id", id);
+    }
+    ids_.emplace(token, id.get<uint32_t>());
   }
 }
 

@@ -10,9 +10,12 @@
 
 namespace shardwise::text {
 
+bool is_token_id(const nlohmann::json& value) {
+  return value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{1} << 24;
+}
+
 uint32_t token_id(const nlohmann::json& value, const std::string& label) {
-  const bool is_id = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{1} << 24;
-  if (!is_id) throw_invalid(label, "an integer from 0 to 2^24 - 1", value);
+  if (!is_token_id(value)) throw_invalid(label, "an integer from 0 to 2^24 - 1", value);
   return value.get<uint32_t>();
 }
 

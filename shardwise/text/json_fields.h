@@ -11,8 +11,9 @@ namespace shardwise::text {
 
 using base::throw_invalid;
 
-/// Returns `value` as a token id. Throws c10::ValueError if it is not an integer in [0, 2^24), a bound far
-/// above any vocabulary.
+/// Returns whether `value` is an integer in [0, 2^24), a bound far above any vocabulary.
+bool is_token_id(const nlohmann::json& value);
+/// Returns `value` as a token id. Throws c10::ValueError if it is none.
 uint32_t token_id(const nlohmann::json& value, const std::string& label);
 
 /// Sequences of steps contain Sequences in no tokenizer that is in use.
