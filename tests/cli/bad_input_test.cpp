@@ -255,6 +255,16 @@ TEST_F(BadInput, MessagesInALineOfABatch) {
   refused(R"({"messages": [)" + digits + "]}", {"batch: line 2: integers must have", "got 777", "..."});
 }
 
+TEST_F(BadInput, APromptInALineOfABatchThatItsTokenizerRefuses) {
+  const std::string good = checkpoint(),
+                    batch = scratch_.put("batch", R"({"prompt": ")" + std::string(1000, 'a') + "\"}");
+  scratch_.put("good/step-2/tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"b": 0}, "merges": []},
+      "normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": ")" +
+                                                 std::string(100, 'b') + "\"}}");
+  expect_refused("generate", {{"--model", good}, {"--batch-file", batch}},
+                 {"batch: line 1: tokenizer: ", "got 100000"});
+}
+
 TEST_F(BadInput, OfARepeatedFlagTheLastCounts) {
   const auto before = listing(scratch_);
   EXPECT_PRED2(contains, usage_error({"shardwise", "train", "--lr", "1e-3", "--lr", "fast"}),

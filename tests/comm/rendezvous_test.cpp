@@ -181,6 +181,15 @@ TEST(Rendezvous, ARankThatIsAlreadyConnectedGetsTheErrorOfRankZero) {
   coordinator.join();
 }
 
+/// Answers a rank's hello as a rank 0 that knows the secret, with `challenge`.
+void prove_rank_0(const base::Fd& socket, const std::string& job, shm::Introduction challenge) {
+  const auto hello = shm::receive_introduction(socket).message;
+  ASSERT_TRUE(hello);
+  challenge.proof = shm::Connection::at_rank_0(socket, job, base::Secret{})
+                        .proof(shm::Connection::Role::rank_0, hello->nonce, challenge.nonce);
+  send_raw(socket, challenge);
+}
+
 TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnImmediateError) {
   for (const bool is_ours : {true, false}) {
     const std::string job = new_job();
@@ -190,12 +199,7 @@ TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnImmediateError) {
     std::thread peer([&] { error = error_of([&] { shm::connect(options(job, 1, 2)); }); });
     const base::Fd socket = coordinator.accept();
     if (is_ours) {
-      const auto hello = shm::receive_introduction(socket).message;
-      ASSERT_TRUE(hello);
-      shm::Introduction challenge = of_another_version(shm::MessageType::challenge);
-      challenge.proof = shm::Connection::at_rank_0(socket, job, base::Secret{})
-                            .proof(shm::Connection::Role::rank_0, hello->nonce, challenge.nonce);
-      send_raw(socket, challenge);
+      prove_rank_0(socket, job, of_another_version(shm::MessageType::challenge));
     } else {
       EXPECT_EQ(::send(socket.get(), "hello", 5, 0), 5);
     }
@@ -204,6 +208,24 @@ TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnImmediateError) {
                                     : "another program answered at the socket of rank 0"))
         << error;
   }
+}
+
+// It sends each rank the handshakes of all, one message each.
+TEST(Rendezvous, ARankZeroThatExitsBetweenItsHandshakesIsNamedAtOnce) {
+  const std::string job = new_job();
+  RawSocket coordinator(job);
+  coordinator.listen(1);
+  std::string error;
+  std::thread peer([&] { error = error_of([&] { shm::connect(options(job, 1, 2)); }); });
+  {
+    const base::Fd socket = coordinator.accept();
+    prove_rank_0(socket, job, shm::Introduction::of(shm::MessageType::challenge));
+    EXPECT_TRUE(shm::receive_introduction(socket).message);  // the rank's proof
+    const shm::Region region = shm::Region::create(2);
+    EXPECT_EQ(shm::send_handshake(socket, shm::make_handshake(options(job, 0, 2), region)), 0);
+  }
+  peer.join();
+  EXPECT_TRUE(says(error, "rank 0 exited during the rendezvous")) << error;
 }
 
 TEST(Rendezvous, AStoreEntryOfAnotherVersionIsAnError) {
