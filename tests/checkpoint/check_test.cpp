@@ -270,6 +270,9 @@ TEST_F(Check, ResolveFindsTheNewestStepWithoutALink) {
   fs::remove(dir_ / "latest");
   EXPECT_EQ(checkpoint::resolve(dir_.path()), dir_ / "step-10");
   EXPECT_EQ(checkpoint::resolve(dir_ / "step-9"), dir_ / "step-9");
+  for (const char* name : {"step-1", "step-9", "step-10"}) fs::remove_all(dir_ / name);
+  dir_.put("step-0/config.json", "{}");
+  EXPECT_EQ(checkpoint::resolve(dir_.path()), dir_ / "step-0");
 }
 
 TEST_F(Check, ResolveReportsWhatItFound) {

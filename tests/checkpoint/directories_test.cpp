@@ -57,6 +57,24 @@ TEST(TemporaryDirectory, IsRemovedUnlessPublished) {
   EXPECT_FALSE(fs::exists(path));
 }
 
+// The order in which a directory lists its entries depends on that of their creation.
+TEST(Prune, KeepsTheCurrentStepAndTheHighestBelowIt) {
+  std::vector<int64_t> steps{2, 3, 4, 5};
+  do {
+    const test::TemporaryDirectory dir;
+    for (const int64_t step : steps) dir.put(step_name(step) + "/file", "");
+    ::testing::internal::CaptureStderr();
+    prune(dir.path(), /*current=*/4, /*keep=*/3);
+    EXPECT_PRED2(test::contains, ::testing::internal::GetCapturedStderr(), "removes step 5");
+    EXPECT_FALSE(fs::exists(dir / "step-5"));
+    prune(dir.path(), 4, 2);
+    EXPECT_FALSE(fs::exists(dir / "step-2"));
+    prune(dir.path(), 4, 1);
+    EXPECT_FALSE(fs::exists(dir / "step-3"));
+    EXPECT_TRUE(fs::exists(dir / "step-4"));
+  } while (std::ranges::next_permutation(steps).found);
+}
+
 TEST(TemporaryDirectory, FailsIfThePathExists) {
   const test::TemporaryDirectory dir;
   const TemporaryDirectory directory(dir / "new");

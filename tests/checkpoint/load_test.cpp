@@ -1,13 +1,17 @@
 // A load reads only the bytes of each rank's shards and needs little memory in addition to the weights.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
 #include <mutex>
 #include <numeric>
 
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/checkpoint/load_cost.h"
 #include "tests/checkpoint/fixture.h"
+#include "tests/checkpoint/quantized_model.h"
 #include "tests/checkpoint/stored_model.h"
+#include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
 
 namespace shardwise::testing::load_test {
@@ -186,6 +190,18 @@ TEST_P(LoadMemory, IsOneBufferPerRank) {
 
 INSTANTIATE_TEST_SUITE_P(Families, LoadMemory, ::testing::Values("llama", "phi3", "gpt2"),
                          [](const auto& info) { return info.param; });
+
+TEST(QuantizedOnLoad, RejectsAnotherShape) {
+  const config::Config config = uneven_config();
+  const TemporaryDirectory directory;
+  const std::string path = put_weights(directory.path(), config, full_state(config, at::kFloat, 13).tensors);
+  const std::string file = path + "/model.safetensors", name = "model.layers.1.mlp.down_proj.weight";
+  StoredTensors tensors = read_safetensors(file);
+  std::ranges::reverse(tensors[name].shape);
+  std::ofstream(file, std::ios::binary) << safetensors_of(tensors);
+  const model::DecoderWeights weights(quantized_on_load(config, 8, 0), comm::Group(), at::kFloat);
+  EXPECT_PRED2(test::contains, test::error_text([&] { checkpoint::load_weights(path, weights); }), name);
+}
 
 }  // namespace
 }  // namespace shardwise::testing::load_test

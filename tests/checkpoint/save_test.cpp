@@ -85,6 +85,11 @@ TEST_F(Save, KeepsTheNewestSteps) {
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-12", "step-13", "step-14"}));
 }
 
+TEST_F(Save, RejectsANegativeNumberToKeep) {
+  EXPECT_EQ(test::error_text([&] { save(4, /*keep=*/-1); }), "save: keep must be 0 (all) or more; got -1");
+  EXPECT_EQ(names_in(dir_.path()), Names{});
+}
+
 TEST_F(Save, PrunesLaterStepsOfAnAbandonedRunFirst) {
   for (const int64_t step : {10, 30, 40}) save(step);
   ::testing::internal::CaptureStderr();

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kLargest = 100'000;  // 800 KB in fp64: two chunks of an all_reduce
 /// What malloc may keep as fragments: less than the inputs and results of a step (soak_test.cpp).
-constexpr int64_t kAllowance = 16 * 8 * kLargest;
+constexpr int64_t kAllowance = 16 * 8 * kLargest + kQuarantineBytes;
 
 Groups connect_round(const WorkerPlace& place, const KillRound& round) {
   comm::shm::connect(options(round.start_of(place.job), place.rank, place.size));

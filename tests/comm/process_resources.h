@@ -102,6 +102,13 @@ struct Resources {
   int64_t region_bytes = testing::region_bytes();
 };
 
+/// The freed memory that a sanitizer's runtime keeps, by default, so that later uses of it show.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr int64_t kQuarantineBytes = 256 << 20;
+#else
+inline constexpr int64_t kQuarantineBytes = 0;
+#endif
+
 /// The bytes by which memory may grow.
 struct Allowance {
   int64_t private_bytes = 0;

@@ -26,17 +26,10 @@ using Clock = std::chrono::steady_clock;
 /// four ranks, of 8 bytes per element). A leak of one byte per step shows after that many steps.
 constexpr int64_t kStepBytes = 16 * 8 * Mixed::kLargest;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// Freed memory waits in the sanitizer's quarantine, of 256 MB by default.
-constexpr int64_t kAllowance = kStepBytes + (256 << 20);
-#else
-constexpr int64_t kAllowance = kStepBytes;
-#endif
-
 /// A heap's region grows to the peak of blocks in use: those of one step and, in quarantine, those of the two
 /// steps before.
 Allowance allowance(int64_t heaps) {
-  return {kAllowance, heaps * 3 * kStepBytes};
+  return {kStepBytes + kQuarantineBytes, heaps * 3 * kStepBytes};
 }
 
 /// Returns the live bytes of the heaps, after a barrier, by which peers have received all messages.

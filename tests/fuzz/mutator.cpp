@@ -4,12 +4,23 @@
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <vector>
 
 namespace shardwise::fuzz {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// Errors: std::invalid_argument for deeper nesting than recursion has stack for; such inputs come from
+/// Mutator::nested.
+Json parsed(const std::string& text) {
+  constexpr int kMaxDepth = 500;
+  return Json::parse(text, [](int depth, Json::parse_event_t, const Json&) {
+    if (depth > kMaxDepth) throw std::invalid_argument("nested too deeply");
+    return true;
+  });
+}
 
 void collect(Json& node, std::vector<Json*>& nodes) {
   nodes.push_back(&node);
@@ -158,8 +169,8 @@ std::string Mutator::member_twice(std::string text, const Json& tree) {
 }
 
 std::string Mutator::json(const std::string& text, const std::string& other) {
-  Json tree = Json::parse(text);
-  const Json donor = Json::parse(other);
+  Json tree = parsed(text);
+  const Json donor = parsed(other);
   for (size_t edits = 1 + below(4); edits > 0; --edits) edit(tree, donor);
   std::string changed = text_of(tree);
   if (one_in(20)) changed = member_twice(std::move(changed), tree);

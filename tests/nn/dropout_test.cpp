@@ -119,5 +119,11 @@ TEST(Dropout, SitesHaveDistinctKeys) {
   EXPECT_EQ(keys.size(), all.size());
 }
 
+TEST(Dropout, HasAProbability) {
+  for (const double p : {0.0, 0.5, 1.0}) EXPECT_NO_THROW(check_step(step(Group(), p), /*b=*/1)) << p;
+  for (const double p : {-0.1, 1.1})
+    EXPECT_THROW(check_step(step(Group(), p), /*b=*/1), c10::ValueError) << p;
+}
+
 }  // namespace
 }  // namespace shardwise::nn::dropout_test

@@ -12,6 +12,7 @@ class CorruptingBackend final : public comm::C10dBackend {
  public:
   using comm::C10dBackend::C10dBackend;
   bool corrupts = false;
+  int64_t chunk_of_rank_0 = 0;  // changes broadcasts from rank 0 of this many elements, too
 
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                     const c10d::AllgatherOptions& options) override {
@@ -25,10 +26,11 @@ class CorruptingBackend final : public comm::C10dBackend {
     if (corrupts) output.add_(1);
     return work;
   }
-  /// Does not change broadcasts from rank 0, with which `verify` compares.
+  /// Does not change other broadcasts from rank 0, with which `verify` compares.
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     WorkPtr work = C10dBackend::broadcast(tensors, options);
-    if (corrupts && options.rootRank != 0 && options.rootRank != getRank()) tensors[0].add_(1);
+    const bool is_of_chunk = options.rootRank != 0 || tensors[0].numel() == chunk_of_rank_0;
+    if (corrupts && is_of_chunk && options.rootRank != getRank()) tensors[0].add_(1);
     return work;
   }
 };

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
@@ -67,6 +68,15 @@ TEST(Parameter, InitialValuesAreASliceOfTheFullTensors) {
       }
     }
   }
+}
+
+// So that a parameter keeps its values where a model replicates what it sharded.
+TEST(Parameter, InitialValuesDoNotDependOnTheRule) {
+  const Rule sharded{
+      "sharded", {9}, [](int ranks) { return ShardRule::sharded(0, Split::even("rows", 9, ranks)); }};
+  const Rule replicated{"replicated", {9}, [](int) { return ShardRule::replicated(); }};
+  EXPECT_TRUE(same_bits(drawn(replicated, Init::normal(1), Group(), at::kFloat),
+                        drawn(sharded, Init::normal(1), Group(), at::kFloat)));
 }
 
 double average(const Tensor& x) {
@@ -139,7 +149,8 @@ TEST(ParamSpec, RejectsUnknownMeshAxes) {
       make_parameter("a", {2}, ShardRule::replicated(), Init::constant(0), Group(), at::kFloat),
       GradientKind::partial);
   EXPECT_EQ(spec.gradient_over("tp"), GradientKind::partial);
-  EXPECT_THROW(spec.gradient_over("dp"), c10::ValueError);
+  EXPECT_EQ(test::error_text([&] { spec.gradient_over("dp"); }),
+            "a: has no gradient placement over mesh axis dp");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/parallel/linear_case.h"
+#include "tests/support/error_text.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::parallel::row_product_test {
@@ -216,6 +217,17 @@ TEST(RowProduct, FrozenWeightsGetNoGradient) {
     EXPECT_EQ(added(row.w.weight).abs().sum().item<double>(), 0);
     EXPECT_EQ(added(row.w.bias).abs().sum().item<double>(), 0);
   });
+}
+
+TEST(RowProduct, TrainsNoQuantizedWeights) {
+  const Row row(LinearCase{3, 8, 6}, Path::symmetric, Group());
+  const quant::Format int8{.bits = 8, .group_size = 8};
+  const LinearParameters w{make_quantized_parameter("w", {6, 8}, ShardRule::replicated(), int8, Group()),
+                           row.w.bias};
+  const Tensor x = testing::random_tensor({3, 2, 8}, 1).requires_grad_();
+  EXPECT_PRED2(test::contains,
+               test::error_text([&] { row_product<Invariant>(Placed<FeatureShard>(x), w, row.step); }),
+               "w: quantized weights cannot be trained");
 }
 
 TEST(RowProduct, RejectsInputsOfAnotherShape) {

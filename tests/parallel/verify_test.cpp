@@ -100,6 +100,18 @@ TEST(Verify, DetectsOtherGatheredRowsOfAColumnParallelLayer) {
   });
 }
 
+// It changes the rows of rank 0 alone, for which the others have one element too many or too few.
+TEST(Verify, DetectsOtherRowsOfRankZero) {
+  on_corruptible_ranks([](Ranks& ranks) {
+    const LinearParameters w = ranks.column();
+    const Tensor x = ranks.local_rows(kLinear.x());
+    const int64_t row = LinearCase::kBatch * kLinear.in;
+    ranks.made.backend->chunk_of_rank_0 = ranks.step.sequence.range(0).size() * row;
+    ranks.expect_detected("a column-parallel layer's gathered input",
+                          [&](const Step& step) { column_product(Placed<SequenceShard>(x), w, step); });
+  });
+}
+
 TEST(Verify, DetectsOtherGatheredGradientsOfARowParallelLayer) {
   on_corruptible_ranks([](Ranks& ranks) {
     const LinearParameters w = ranks.row();

@@ -1,0 +1,69 @@
+// A head in the file of a model that ties it to the embedding: equal to it, or reported.
+#include "shardwise/checkpoint/tied_head.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/checkpoint/fixture.h"
+#include "tests/checkpoint/stored_model.h"
+#include "tests/support/error_text.h"
+
+namespace shardwise::testing::tied_head_test {
+namespace {
+
+using test::contains;
+
+// More than two of the blocks of 1 MiB in which the values are compared, the last one shorter.
+constexpr int64_t kRows = 700, kWidth = 1000;
+
+class TiedHead : public ::testing::Test {
+ protected:
+  TiedHead() {
+    config::Config config = uneven_config(/*is_tied=*/true);
+    config.vocab_size = kRows;
+    config.hidden_size = kWidth;
+    dir_.put("config.json", config::to_json(config));
+    std::string bytes(size_t(kRows * kWidth * 4), '\0');
+    for (size_t i = 0; i < bytes.size(); i += 7) bytes[i] = char(i);
+    tensors_["model.embed_tokens.weight"] = tensors_["lm_head.weight"] = {"F32", {kRows, kWidth}, bytes};
+  }
+  Stored& head() { return tensors_.at("lm_head.weight"); }
+  std::string warnings() const {
+    std::ofstream(dir_ / "model.safetensors", std::ios::binary) << safetensors_of(tensors_);
+    ::testing::internal::CaptureStderr();
+    checkpoint::warn_of_unused_head(dir_.path(), "test");
+    return ::testing::internal::GetCapturedStderr();
+  }
+
+  const TemporaryDirectory dir_;
+  StoredTensors tensors_;
+};
+
+TEST_F(TiedHead, ThatEqualsTheEmbeddingIsNoWarning) {
+  EXPECT_EQ(warnings(), "");
+  tensors_.erase("lm_head.weight");
+  EXPECT_EQ(warnings(), "");
+}
+
+TEST_F(TiedHead, ThatDiffersInAnyByteIsNamed) {
+  for (const size_t at : {size_t{0}, size_t{1} << 20, head().bytes.size() - 1}) {
+    const Stored equal = head();
+    head().bytes[at] ^= 1;
+    EXPECT_PRED2(contains, warnings(), "test: lm_head.weight should equal model.embed_tokens.weight in ")
+        << at;
+    head() = equal;
+  }
+}
+
+TEST_F(TiedHead, OfAnotherDtypeOrShapeIsNamed) {
+  const Stored equal = head();
+  head().dtype = "I32";
+  EXPECT_PRED2(contains, warnings(), "got another dtype, shape or value");
+  head() = equal;
+  head().shape = {kRows / 2, kWidth * 2};
+  EXPECT_PRED2(contains, warnings(), "got another dtype, shape or value");
+}
+
+}  // namespace
+}  // namespace shardwise::testing::tied_head_test
