@@ -3,6 +3,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/rendezvous.h"
+#include "shardwise/comm/shm/rendezvous.h"
 
 namespace shardwise::comm::peer_info_test {
 namespace {
@@ -36,6 +37,17 @@ TEST(PeerInfo, AMachineSharesTheCoresOfItsRanks) {
   EXPECT_EQ(machine_share(ranks, 7).ranks, 2);
   EXPECT_EQ(machine_share(ranks, 7).cores, 3);
   EXPECT_EQ(machine_share(ranks, 8).cores, 2);
+}
+
+// A container may hide the machine's id from one of them.
+TEST(PeerInfo, RanksThatShareMemoryShareAMachine) {
+  std::vector<shm::Handshake> ranks(2);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    ranks[rank].info.peer.machine = rank;
+    CPU_SET(rank, &ranks[rank].info.peer.cores);
+    CPU_SET(5, &ranks[rank].info.peer.cores);
+  }
+  EXPECT_EQ(shm::usable_cores(ranks), 3);
 }
 
 }  // namespace
