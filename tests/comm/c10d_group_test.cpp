@@ -84,6 +84,25 @@ TEST(GroupOverC10d, ExchangesListsOfUnevenPieces) {
   });
 }
 
+TEST(GroupOverC10d, WritesItsResultsIntoStridedTensors) {
+  on_groups(2, [](const Group& group) {
+    at::Tensor x = strided(300).copy_(of(300, group.rank())), y = strided(300).copy_(x);
+    group.broadcast_(x, /*root=*/1);
+    EXPECT_TRUE(equals(x, of(300, 1)));
+    group.all_reduce_(y);
+    EXPECT_TRUE(equals(y, reduced({300}, 2, Reduce::sum)));
+  });
+}
+
+TEST(GroupOverC10d, AReceiveReturnsWithItsMessage) {
+  on_groups(2, [](const Group& group) {
+    if (group.rank() == 1) return group.send(of(300, 1), /*to=*/0);
+    at::Tensor x = at::empty({300}).fill_(-1);
+    group.recv_(x, /*from=*/1);
+    EXPECT_TRUE(equals(x, of(300, 1)));
+  });
+}
+
 TEST(GroupOverC10d, AReceiveFromAnySourceNamesItsSender) {
   on_groups(2, [](const Group& group) {
     const at::Tensor x = at::empty({300});

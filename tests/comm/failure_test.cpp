@@ -129,6 +129,21 @@ TEST(LateRank, IsNamedByAllWaitingRanks) {
   });
 }
 
+TEST(LateRank, OfTwoEquallyLateOnesTheOneWaitedForIsNamed) {
+  std::barrier all_ready(3), has_failed(3);
+  on_threads(3, [&](int rank, const std::string& job) {
+    const Group group = shm::connect(options(job, rank, 3));
+    group.barrier();
+    all_ready.arrive_and_wait();
+    if (rank == 0) {
+      group.backend()->set_timeout(std::chrono::milliseconds(200));
+      std::string line;
+      EXPECT_EQ(failure_of([&] { group.barrier(); }, line).peer, 1);
+    }
+    has_failed.arrive_and_wait();
+  });
+}
+
 // A late rank may still write its part of the sum there.
 TEST(FailedCall, ItsFreedMemoryIsNotUsedAgain) {
   constexpr int64_t kNumel = 100'000;

@@ -100,6 +100,23 @@ TEST(GroupArguments, ReceivesNeedElementsOfTheirOwnMemory) {
   });
 }
 
+TEST(GroupArguments, ReduceScatterNeedsAnOutputOfItsRows) {
+  on_groups([](const TestGroup& at) {
+    at::Tensor out = at::full({3}, -1.f);
+    EXPECT_EQ(value_error_of(
+                  [&] { at.group.reduce_scatter_out(out, at::full({4}, 1.f), Split::even("x", 4, kRanks)); }),
+              "reduce_scatter: dim 0 of a shard must be rank " + std::to_string(at.group.rank()) +
+                  "'s range of split x, 2; got [3]");
+    EXPECT_TRUE(equals(out, at::full({3}, -1.f)));
+  });
+}
+
+TEST(GroupArguments, AChunkedReduceScatterNeedsAPeer) {
+  const at::Tensor x = at::full({3}, 1.f);
+  EXPECT_EQ(value_error_of([&] { Group().reduce_scatter_chunked(x, Split::even("x", 3, 1)); }),
+            "reduce_scatter_chunked: needs two ranks or more; got 1");
+}
+
 TEST(GroupArguments, RanksOutsideTheGroupHaveNoShardAndNoChunk) {
   static const Split split = Split::even("x", 3, kRanks);
   const auto check = [](const Group& group) {

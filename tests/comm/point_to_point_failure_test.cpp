@@ -368,5 +368,26 @@ TEST(MonitoredBarrier, NamesARankThatLeaves) {
   }
 }
 
+// It leaves while rank 0 still waits for rank 2.
+TEST(MonitoredBarrier, CompletesWithoutARankThatLeavesAfterItsMessage) {
+  const auto errors = errors_of(3, [](Backend& backend, int rank) {
+    Control& first = backend.transport()->channel().control(1);
+    if (rank == 2) {
+      while (first.left == 0) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 looks every 50 ms
+    }
+    if (rank != 1) return backend.monitoredBarrier(within(20'000), /*name_all=*/true);
+    const std::jthread leaving([&] {
+      while (first.mailboxes[0].posted == 0) std::this_thread::yield();
+      backend.transport()->leave();
+    });
+    try {
+      backend.monitoredBarrier(within(20'000), /*name_all=*/true);
+    } catch (const c10::ValueError&) {  // it has left before it waits for rank 0's reply
+    }
+  });
+  for (const std::string& error : errors) EXPECT_EQ(error, "no error");
+}
+
 }  // namespace
 }  // namespace shardwise::comm::shm::point_to_point_failure_test

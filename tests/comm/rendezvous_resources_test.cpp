@@ -1,7 +1,11 @@
 // What a rendezvous does without descriptors or memory, and that it leaves none behind.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <fstream>
+
+#include "shardwise/comm/shm/control.h"
 #include "shardwise/comm/shm/rendezvous.h"
 #include "tests/comm/failures.h"
 #include "tests/comm/process_resources.h"
@@ -77,6 +81,31 @@ TEST(RendezvousResources, ALimitOnFileSizesIsAnErrorAndNoSignal) {
   EXPECT_TRUE(says(printed, "shared memory: ftruncate to")) << printed;
   EXPECT_TRUE(says(printed, "bytes; File too large [SW0128]")) << printed;
   EXPECT_TRUE(WIFEXITED(rank.wait()));
+}
+
+/// Limits this process's address space, while it lives, to what is in use and `more` bytes.
+class AddressSpaceLimit {
+ public:
+  explicit AddressSpaceLimit(size_t more) {
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    EXPECT_EQ(getrlimit(RLIMIT_AS, &before_), 0);
+    const rlimit limit{pages * size_t(sysconf(_SC_PAGESIZE)) + more, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  }
+  ~AddressSpaceLimit() { setrlimit(RLIMIT_AS, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// The peers map it, too.
+TEST(RendezvousResources, ALimitOnTheAddressSpaceMakesTheHeapsSmaller) {
+  constexpr size_t kMore = size_t{1} << 30;
+  const AddressSpaceLimit limit(kMore);
+  const shm::Region region = shm::Region::create(/*ranks=*/2);
+  EXPECT_GE(region.bytes() - shm::kHeapOffset, kMore / 8);
+  EXPECT_LE(region.bytes() - shm::kHeapOffset, kMore / 2);
 }
 
 // Their receivers receive the descriptors in flight: the rendezvous retries until there is room.

@@ -10,6 +10,7 @@
 #include "shardwise/comm/shm/backend.h"
 #include "shardwise/comm/shm/introduction.h"
 #include "shardwise/comm/shm/rendezvous.h"
+#include "shardwise/comm/shm/rendezvous_socket.h"
 #include "tests/comm/alarms.h"
 #include "tests/comm/failures.h"
 #include "tests/comm/raw_socket.h"
@@ -234,6 +235,58 @@ TEST(Rendezvous, AStoreEntryOfAnotherVersionIsAnError) {
   const std::string error =
       error_of([&] { shm::rendezvous_via_store(store, /*rank=*/0, /*size=*/2, std::chrono::seconds(20)); });
   EXPECT_TRUE(says(error, "the ranks run different versions of this program")) << error;
+}
+
+TEST(Rendezvous, AStoreWithoutARanksEntryNamesThatRank) {
+  c10d::HashStore store;
+  const std::string error = error_of(
+      [&] { shm::rendezvous_via_store(store, /*rank=*/0, /*size=*/3, std::chrono::milliseconds(100)); });
+  EXPECT_TRUE(says(error, "timed out waiting for rank 1")) << error;
+}
+
+// Here the name that every other rank enters into the store, the empty one, is that of a rank 0 at work.
+TEST(Rendezvous, RanksWithAStoreUseTheNameThatRankZeroChose) {
+  RawSocket other("");
+  other.bind();  // unless another process of this test has it
+  c10d::HashStore store;
+  on_threads(2, [&](int rank, const std::string&) {
+    EXPECT_EQ(error_of([&] { shm::rendezvous_via_store(store, rank, 2, std::chrono::seconds(20)); }),
+              "no error");
+  });
+}
+
+/// The ends of a connection.
+std::pair<base::Fd, base::Fd> connected_sockets() {
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  return {base::Fd(ends[0]), base::Fd(ends[1])};
+}
+
+TEST(Rendezvous, AHandshakeHasItsTypeAndARegion) {
+  const auto [ours, peers] = connected_sockets();
+  const shm::Region region = shm::Region::create(2);
+  shm::Handshake handshake = shm::make_handshake({"job", 1, 2}, region);
+  EXPECT_EQ(shm::send_handshake(peers, handshake), 0);
+  EXPECT_EQ(shm::receive_handshake(ours).kind, shm::ReceivedHandshake::Kind::handshake);
+  send_raw(peers, handshake.info);  // without descriptors
+  EXPECT_EQ(shm::receive_handshake(ours).kind, shm::ReceivedHandshake::Kind::unknown);
+  handshake.info.header.type = shm::MessageType::hello;
+  EXPECT_EQ(shm::send_handshake(peers, handshake), 0);
+  EXPECT_EQ(shm::receive_handshake(ours).kind, shm::ReceivedHandshake::Kind::unknown);
+}
+
+// A call that succeeds leaves errno as an earlier one set it.
+TEST(Rendezvous, AnEmptyMessageIsNoErrorWhateverErrnoSays) {
+  const auto [ours, peers] = connected_sockets();
+  EXPECT_EQ(::send(peers.get(), "", 0, 0), 0);
+  EXPECT_EQ(::send(peers.get(), "next", 4, 0), 4);
+  char bytes[4];
+  iovec body{bytes, sizeof(bytes)};
+  msghdr message{};
+  message.msg_iov = &body;
+  message.msg_iovlen = 1;
+  errno = ECONNRESET;
+  EXPECT_EQ(shm::receive_message(ours, message), 0);
 }
 
 // With a backlog of 0, the kernel queues one connection, and the connect of the next one blocks.
