@@ -255,14 +255,23 @@ TEST_F(BadInput, MessagesInALineOfABatch) {
   refused(R"({"messages": [)" + digits + "]}", {"batch: line 2: integers must have", "got 777", "..."});
 }
 
+// Its normalizer makes the prompt more than 32 times as long.
 TEST_F(BadInput, APromptInALineOfABatchThatItsTokenizerRefuses) {
-  const std::string good = checkpoint(),
-                    batch = scratch_.put("batch", R"({"prompt": ")" + std::string(1000, 'a') + "\"}");
-  scratch_.put("good/step-2/tokenizer.json", R"({"model": {"type": "BPE", "vocab": {"b": 0}, "merges": []},
-      "normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": ")" +
-                                                 std::string(100, 'b') + "\"}}");
+  const auto replace = [](const char* pattern, const std::string& content) {
+    return nlohmann::json{{"type", "Replace"}, {"pattern", {{"String", pattern}}}, {"content", content}};
+  };
+  const nlohmann::json model{
+      {"type", "BPE"}, {"unk_token", "?"}, {"vocab", {{"?", 0}}}, {"merges", nlohmann::json::array()}};
+  const nlohmann::json tokenizer{{"version", "1.0"},
+                                 {"added_tokens", nlohmann::json::array()},
+                                 {"model", model},
+                                 {"normalizer", replace("a", std::string(100, 'b'))},
+                                 {"decoder", replace("_", " ")}};
+  const std::string good = checkpoint(), prompt(1000, 'a');
+  scratch_.put("good/step-2/tokenizer.json", tokenizer.dump());
+  const std::string batch = scratch_.put("batch", nlohmann::json{{"prompt", prompt}}.dump());
   expect_refused("generate", {{"--model", good}, {"--batch-file", batch}},
-                 {"batch: line 1: tokenizer: ", "got 100000"});
+                 {"batch: line 1: tokenizer: ", "1000 bytes to at most 97536"});
 }
 
 TEST_F(BadInput, OfARepeatedFlagTheLastCounts) {
