@@ -12,7 +12,7 @@ class CorruptingBackend final : public comm::C10dBackend {
  public:
   using comm::C10dBackend::C10dBackend;
   bool corrupts = false;
-  int64_t chunk_of_rank_0 = 0;  // changes broadcasts from rank 0 of this many elements, too
+  int64_t chunk_of_rank_0 = 0;  // if above 0, changes only broadcasts from rank 0 of this many elements
 
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                     const c10d::AllgatherOptions& options) override {
@@ -29,8 +29,9 @@ class CorruptingBackend final : public comm::C10dBackend {
   /// Does not change other broadcasts from rank 0, with which `verify` compares.
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     WorkPtr work = C10dBackend::broadcast(tensors, options);
-    const bool is_of_chunk = options.rootRank != 0 || tensors[0].numel() == chunk_of_rank_0;
-    if (corrupts && is_of_chunk && options.rootRank != getRank()) tensors[0].add_(1);
+    const bool is_chunk = chunk_of_rank_0 > 0 ? options.rootRank == 0 && tensors[0].numel() == chunk_of_rank_0
+                                              : options.rootRank != 0;
+    if (corrupts && is_chunk && options.rootRank != getRank()) tensors[0].add_(1);
     return work;
   }
 };

@@ -100,7 +100,6 @@ TEST(Verify, DetectsOtherGatheredRowsOfAColumnParallelLayer) {
   });
 }
 
-// It changes the rows of rank 0 alone, for which the others have one element too many or too few.
 TEST(Verify, DetectsOtherRowsOfRankZero) {
   on_corruptible_ranks([](Ranks& ranks) {
     const LinearParameters w = ranks.column();
