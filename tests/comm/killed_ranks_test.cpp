@@ -175,7 +175,7 @@ class Job {
   }
 
   void expect_nothing_left() const {
-    EXPECT_EQ(growth(before_, Resources(), {.private_bytes = 4 << 20}), "");
+    EXPECT_EQ(growth(before_, Resources(), {.private_bytes = (4 << 20) + kQuarantineBytes}), "");
     EXPECT_TRUE(processes_with(mark()).empty());
     EXPECT_TRUE(std::filesystem::is_empty(scratch_.path()));
     for (int number = 0; number < rounds_; ++number) {
