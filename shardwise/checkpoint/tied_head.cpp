@@ -54,8 +54,7 @@ void warn_of_unused_head(const std::filesystem::path& directory, const std::stri
   base::log_warning(
       fmt::format("{}: {} should equal {} in {}, whose config.json has tie_word_embeddings true; got another "
                   "dtype, shape or value, and it is not used; set tie_word_embeddings to false to use it, as "
-                  "transformers "
-                  "does [SW0591]",
+                  "transformers does [SW0591]",
                   command, kHead, embedding, directory.string()));
 }
 

@@ -191,41 +191,38 @@ void prove_rank_0(const base::Fd& socket, const std::string& job, shm::Introduct
   send_raw(socket, challenge);
 }
 
-TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnImmediateError) {
-  for (const bool is_ours : {true, false}) {
-    const std::string job = new_job();
-    RawSocket coordinator(job);
-    coordinator.listen(1);
-    std::string error;
-    std::thread peer([&] { error = error_of([&] { shm::connect(options(job, 1, 2)); }); });
-    const base::Fd socket = coordinator.accept();
-    if (is_ours) {
-      prove_rank_0(socket, job, of_another_version(shm::MessageType::challenge));
-    } else {
-      EXPECT_EQ(::send(socket.get(), "hello", 5, 0), 5);
-    }
-    peer.join();
-    EXPECT_TRUE(says(error, is_ours ? "the ranks run different versions of this program"
-                                    : "another program answered at the socket of rank 0"))
-        << error;
-  }
-}
-
-// It sends each rank the handshakes of all, one message each.
-TEST(Rendezvous, ARankZeroThatExitsBetweenItsHandshakesIsNamedAtOnce) {
+/// Returns the error of a rank 1 that connects to `rank_0`, which gets the connection and the job.
+std::string error_with(const std::function<void(const base::Fd&, const std::string&)>& rank_0) {
   const std::string job = new_job();
   RawSocket coordinator(job);
   coordinator.listen(1);
   std::string error;
   std::thread peer([&] { error = error_of([&] { shm::connect(options(job, 1, 2)); }); });
-  {
-    const base::Fd socket = coordinator.accept();
+  base::Fd socket = coordinator.accept();
+  rank_0(socket, job);
+  socket = base::Fd();
+  peer.join();
+  return error;
+}
+
+TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnImmediateError) {
+  const std::string of_version = error_with([](const base::Fd& socket, const std::string& job) {
+    prove_rank_0(socket, job, of_another_version(shm::MessageType::challenge));
+  });
+  EXPECT_TRUE(says(of_version, "the ranks run different versions of this program")) << of_version;
+  const std::string of_program = error_with(
+      [](const base::Fd& socket, const std::string&) { EXPECT_EQ(::send(socket.get(), "hello", 5, 0), 5); });
+  EXPECT_TRUE(says(of_program, "another program answered at the socket of rank 0")) << of_program;
+}
+
+// It sends each rank the handshakes of all, one message each.
+TEST(Rendezvous, ARankZeroThatExitsBetweenItsHandshakesIsNamedAtOnce) {
+  const std::string error = error_with([](const base::Fd& socket, const std::string& job) {
     prove_rank_0(socket, job, shm::Introduction::of(shm::MessageType::challenge));
     EXPECT_TRUE(shm::receive_introduction(socket).message);  // the rank's proof
     const shm::Region region = shm::Region::create(2);
     EXPECT_EQ(shm::send_handshake(socket, shm::make_handshake(options(job, 0, 2), region)), 0);
-  }
-  peer.join();
+  });
   EXPECT_TRUE(says(error, "rank 0 exited during the rendezvous")) << error;
 }
 
