@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "shardwise/checkpoint/shard.h"
 #include "tests/checkpoint/fixture.h"
 #include "tests/checkpoint/stored_model.h"
 #include "tests/support/error_text.h"
@@ -16,6 +17,12 @@ using test::contains;
 
 // More than two of the blocks of 1 MiB in which the values are compared, the last one shorter.
 constexpr int64_t kRows = 700, kWidth = 1000;
+
+std::string warnings_of(const std::filesystem::path& directory) {
+  ::testing::internal::CaptureStderr();
+  checkpoint::warn_of_unused_head(directory, "test");
+  return ::testing::internal::GetCapturedStderr();
+}
 
 class TiedHead : public ::testing::Test {
  protected:
@@ -31,9 +38,7 @@ class TiedHead : public ::testing::Test {
   Stored& head() { return tensors_.at("lm_head.weight"); }
   std::string warnings() const {
     std::ofstream(dir_ / "model.safetensors", std::ios::binary) << safetensors_of(tensors_);
-    ::testing::internal::CaptureStderr();
-    checkpoint::warn_of_unused_head(dir_.path(), "test");
-    return ::testing::internal::GetCapturedStderr();
+    return warnings_of(dir_.path());
   }
 
   const TemporaryDirectory dir_;
@@ -63,6 +68,23 @@ TEST_F(TiedHead, OfAnotherDtypeOrShapeIsNamed) {
   head() = equal;
   head().shape = {kRows / 2, kWidth * 2};
   EXPECT_PRED2(contains, warnings(), "got another dtype, shape or value");
+}
+
+// The embedding's rows are in three files then, and the head is unsharded in the first.
+TEST(ShardedTiedHead, IsComparedWithEveryShard) {
+  const config::Config config = uneven_config(/*is_tied=*/true);
+  const TemporaryDirectory dir;
+  StoredTensors tensors = random_tensors(config, "F32");
+  Stored& head = tensors["lm_head.weight"] = tensors.at("model.embed_tokens.weight");
+  const auto warnings = [&](const std::string& name) {
+    dir.put(name + "/config.json", config::to_json(config));
+    dir.put(name + "/model.safetensors", safetensors_of(tensors));
+    checkpoint::shard(dir / name, dir / (name + "-of-3"), /*tp=*/3, [](int64_t, int64_t) {});
+    return warnings_of(dir / (name + "-of-3"));
+  };
+  EXPECT_EQ(warnings("equal"), "");
+  head.bytes.back() ^= 1;
+  EXPECT_PRED2(contains, warnings("another"), "got another dtype, shape or value");
 }
 
 }  // namespace
