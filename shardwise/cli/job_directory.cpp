@@ -11,19 +11,19 @@
 
 namespace shardwise::cli {
 namespace {
-constexpr const char* kVariable = "SHARDWISE_JOB_DIRECTORY";
+constexpr const char* kDirectoryVariable = "SHARDWISE_JOB_DIRECTORY";
 }  // namespace
 
 JobDirectory::JobDirectory(const launch::LaunchContext& context) {
   using Launcher = launch::LaunchContext::Launcher;
-  const auto inherited = base::env_text(kVariable);
+  const auto inherited = base::env_text(kDirectoryVariable);
   const bool is_inherited = context.launcher == Launcher::launcher && inherited;
   if (is_inherited) path_ = *inherited;
   if (is_inherited || context.rank > 0) return;
   if (context.launcher == Launcher::self) remember_signals();
   path_ = base::make_temporary_directory("shardwise-");
   is_creator_ = true;
-  if (context.launcher == Launcher::self) ::setenv(kVariable, path_.c_str(), /*overwrite=*/1);
+  if (context.launcher == Launcher::self) ::setenv(kDirectoryVariable, path_.c_str(), /*overwrite=*/1);
 }
 
 JobDirectory::~JobDirectory() {

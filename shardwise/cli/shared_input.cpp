@@ -17,7 +17,7 @@ namespace {
 
 using Launcher = launch::LaunchContext::Launcher;
 
-constexpr const char* kVariable = "SHARDWISE_INPUT";  // the path of the copy in this process
+constexpr const char* kInputVariable = "SHARDWISE_INPUT";  // the path of the copy in this process
 
 /// Returns the path of a new file in memory, which this process and those that it starts keep open.
 std::string new_file_in_memory() {
@@ -30,13 +30,13 @@ std::string new_file_in_memory() {
 void leave_for_ranks(const std::string& text) {
   const std::string path = new_file_in_memory();
   base::File::open_to_write(path).write(0, std::ssize(text), text.data());
-  ::setenv(kVariable, path.c_str(), /*overwrite=*/1);
+  ::setenv(kInputVariable, path.c_str(), /*overwrite=*/1);
 }
 
 }  // namespace
 
 std::string shared_input(const std::string& flag, const launch::LaunchContext& context, int64_t tp) {
-  if (const auto path = base::env_text(kVariable); path && context.launcher == Launcher::launcher)
+  if (const auto path = base::env_text(kInputVariable); path && context.launcher == Launcher::launcher)
     return base::read_text(*path, std::numeric_limits<int64_t>::max());
   TORCH_CHECK_VALUE(context.world_size == 1, flag, " - needs ranks that --tp starts; got ",
                     context.world_size, " of another launcher, without a common standard input; give a file",
