@@ -11,7 +11,8 @@
 
 namespace shardwise::comm {
 
-/// One rank's arguments of one collective. All but the last two must be equal on all ranks.
+/// One rank's arguments of one collective, and the shards that it holds. All but the last two must be equal
+/// on all ranks.
 struct Descriptor {
   Op op = Op::barrier;
   int8_t dtype = 0;
@@ -19,10 +20,14 @@ struct Descriptor {
   int32_t root_or_dim = 0;
   int64_t numel = 0;             // of the full message; 0 if no single rank knows it
   uint64_t split = 0;            // hash of the message's split
+  uint64_t held_shards = 0;      // the PeerShards that the rank holds: their hashes, combined (docs/adr/0002)
   uint64_t offset = 0;           // of this rank's input in the symmetric heap, where peers read it
   bool is_unregistered = false;  // the input is outside the symmetric heap and not staged yet
 
   bool matches(const Descriptor& other) const {
+    return is_same_call(other) && held_shards == other.held_shards;
+  }
+  bool is_same_call(const Descriptor& other) const {
     return op == other.op && dtype == other.dtype && reduce == other.reduce &&
            root_or_dim == other.root_or_dim && numel == other.numel && split == other.split;
   }

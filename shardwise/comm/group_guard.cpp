@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "shardwise/base/error.h"
 
 namespace shardwise::comm {
@@ -50,6 +52,9 @@ std::string GroupGuard::abort_text(const std::string& reason) const {
 }
 
 std::string GroupGuard::mismatch_text(const Descriptor& ours, int peer, const Descriptor& theirs) const {
+  if (ours.is_same_call(theirs) && ours.held_shards != theirs.held_shards)
+    return fmt::format("rank {} holds other shared shards than rank {}; all must drop them together [SW0704]",
+                       std::min(rank_, peer), std::max(rank_, peer));
   const auto text = [](int rank, const Descriptor& call) {
     return fmt::format("rank {} runs {} [SW0343]", rank, describe(call));
   };

@@ -25,7 +25,8 @@ using PeerBuffers = std::span<const void* const>;
 using PeerBufferKernel = c10::function_ref<void(PeerBuffers partials)>;
 
 /// The ranks' shared shards, which are read in place. Keeps this rank's shard alive. Peers' shards stay
-/// readable too, because every rank holds and drops the same PeerShards in the same order (docs/adr/0002).
+/// readable too, because every rank holds and drops the same PeerShards between the same collectives; else
+/// the next one is a base::CommError on all ranks (docs/adr/0002).
 class PeerShards {
  public:
   virtual ~PeerShards() = default;

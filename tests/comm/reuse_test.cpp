@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <random>
 #include <thread>
 
+#include "tests/comm/failures.h"
+#include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 #include "tests/support/ranks.h"
 
@@ -128,6 +131,42 @@ TEST_P(Reuse, TensorsOutliveTheirGroup) {
     if (group.rank() == 0) tensor = group.empty({100}, at::kFloat).fill_(3);
   });
   EXPECT_TRUE(equals(tensor, at::full({100}, 3.f)));
+}
+
+/// Shares a row of each rank, or one row of rank 0, and returns what the last rank drops between two barriers
+/// and the others after them; then the error of each rank's second barrier.
+std::vector<std::string> errors_after_an_early_drop(
+    int ranks, int64_t rows, const std::function<std::shared_ptr<void>(PeerShards&, int rank)>& held) {
+  std::vector<std::string> errors(static_cast<size_t>(ranks));
+  on_threads(ranks, [&](int rank, const std::string& job) {
+    const Group group = shm::connect(options(job, rank, ranks));
+    const Split split = Split::even("x", rows, ranks);
+    auto shards = group.share_shard(group.empty({split.range(rank).size()}, at::kFloat).fill_(rank), split);
+    std::shared_ptr<void> kept = held ? held(*shards, rank) : shards;
+    shards.reset();
+    group.barrier();
+    if (rank == ranks - 1) kept.reset();
+    failure_of([&] { group.barrier(); }, errors[size_t(rank)]);
+  });
+  return errors;
+}
+
+// Else a rank that still reads could read what another rank has put there since.
+TEST_P(Reuse, ADropBetweenOtherCollectivesThanThePeersIsAnErrorOnAllRanks) {
+  const int ranks = GetParam();
+  const auto tensor_of = [=](int shift) {
+    return [=](PeerShards& shards, int rank) {
+      return std::make_shared<at::Tensor>(shards.get((rank + shift) % ranks));
+    };
+  };
+  for (const int64_t rows : {ranks, 1}) {  // with 1 row, all shards but one have no elements
+    for (const auto& errors : {errors_after_an_early_drop(ranks, rows, nullptr),
+                               errors_after_an_early_drop(ranks, rows, tensor_of(0)),
+                               errors_after_an_early_drop(ranks, rows, tensor_of(1))}) {
+      for (const std::string& error : errors)
+        EXPECT_NE(error.find("holds other shared shards than rank"), std::string::npos) << error;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Reuse, ::testing::Values(2, 3, 4));

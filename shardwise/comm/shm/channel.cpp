@@ -76,10 +76,11 @@ void Channel::announce(const Descriptor& descriptor) {
   complete_deferred();
   const uint64_t next = sequence() + 1;
   descriptor_ = descriptor;
+  descriptor_.held_shards = held_shards_;
   progress_->started.store(next);
   check_not_broken(wait_context(-1));
   Slot& slot = local().slots[next % 2];
-  slot.descriptor = descriptor;
+  slot.descriptor = descriptor_;
   advance(slot.flag, next);
 }
 

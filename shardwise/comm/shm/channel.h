@@ -6,6 +6,7 @@
 #pragma once
 #include <c10/util/FunctionRef.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shardwise/base/hash.h"
 #include "shardwise/comm/group_guard.h"
 #include "shardwise/comm/shm/control.h"
 #include "shardwise/comm/shm/heap.h"
@@ -92,6 +94,9 @@ class Channel : public GroupGuard {
   /// Posts a collective whose peers are waited for one by one, possibly after later calls. The next post
   /// waits for the remaining peers.
   std::shared_ptr<Arrivals> post_deferred(const Descriptor& descriptor);
+  /// Adds the PeerShards of deferred collective `number` to those that this rank holds, or removes them. All
+  /// ranks must do so between the same posts, for every post compares what the ranks hold. From any thread.
+  void toggle_shard(uint64_t number) { held_shards_ ^= base::mix(base::kHashBegin, number); }
   /// Waits until `peer` has posted the collective, and compares the descriptors. Errors: base::CommError.
   const Descriptor& wait_for_arrival(Arrivals& arrivals, int peer);
   /// Arrival barrier: waits until all peers have posted the collective. Errors: base::CommError.
@@ -165,9 +170,10 @@ class Channel : public GroupGuard {
   WaitPolicy policy_;
   std::function<void()> wait_callback_ = [] {};
   std::chrono::nanoseconds waited_{0};
-  Descriptor descriptor_;               // of the current collective
-  Arrivals arrivals_;                   // of the last collective that was not deferred
-  std::shared_ptr<Arrivals> deferred_;  // of a deferred collective; completed before the next post
+  Descriptor descriptor_;                  // of the current collective
+  Arrivals arrivals_;                      // of the last collective that was not deferred
+  std::atomic<uint64_t> held_shards_ = 0;  // hashes of the numbers of those held
+  std::shared_ptr<Arrivals> deferred_;     // of a deferred collective; completed before the next post
 };
 
 }  // namespace shardwise::comm::shm

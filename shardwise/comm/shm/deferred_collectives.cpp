@@ -19,7 +19,11 @@ class SharedShard final : public PeerShards, public std::enable_shared_from_this
       : transport_(std::move(transport)),
         arrivals_(std::move(arrivals)),
         shard_(std::move(shard)),
-        split_(std::move(split)) {}
+        split_(std::move(split)) {
+    transport_->channel().toggle_shard(arrivals_->sequence);
+  }
+  ~SharedShard() override { transport_->channel().toggle_shard(arrivals_->sequence); }
+  SharedShard(const SharedShard&) = delete;
 
   at::Tensor get(int rank) override;
 
@@ -33,10 +37,9 @@ class SharedShard final : public PeerShards, public std::enable_shared_from_this
 at::Tensor SharedShard::get(int rank) {
   Channel& channel = transport_->channel();
   const Descriptor& descriptor = channel.wait_for_arrival(*arrivals_, rank);
-  if (rank == channel.rank()) return shard_;
   at::DimVector sizes(shard_.sizes());
   sizes[0] = split_.range(rank).size();
-  if (c10::multiply_integers(sizes) == 0) return at::empty(sizes, shard_.options());
+  // Also the rank's own shard and one without elements hold: all ranks must hold alike.
   const auto hold = [self = shared_from_this()](void*) {};
   return at::from_blob(channel.base(rank) + descriptor.offset, sizes, hold, shard_.options());
 }
