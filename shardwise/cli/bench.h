@@ -4,11 +4,12 @@
 #include <string>
 
 #include "shardwise/cli/commands.h"
+#include "shardwise/comm/shm/limits.h"
 
 namespace shardwise::cli {
 
 /// The most ranks that a benchmark starts.
-inline constexpr int64_t kMaxBenchRanks = 256;
+inline constexpr int64_t kMaxBenchRanks = comm::shm::kMaxRanks;
 
 /// Checks the value of --seconds. Errors: c10::ValueError naming `command`, the flag and the rule.
 void check_seconds(const std::string& command, double seconds);

@@ -99,9 +99,8 @@ std::vector<int64_t> read_sizes(const CommOptions& o) {
 
 /// Errors: c10::ValueError naming the flag and its rule.
 AllReduceBench bench_of(const CommOptions& o) {
-  TORCH_CHECK_VALUE(o.tp >= 2 && o.tp <= kMaxBenchRanks,
-                    "bench comm: --tp must be from 2 to 256, because a single rank sends nothing; got ", o.tp,
-                    " [SW0085]");
+  TORCH_CHECK_VALUE(o.tp >= 2 && o.tp <= kMaxBenchRanks, "bench comm: --tp must be from 2 to ",
+                    kMaxBenchRanks, ", because a single rank sends nothing; got ", o.tp, " [SW0085]");
   check_seconds("bench comm", o.seconds);
   TORCH_CHECK_VALUE(
       !o.tune || !comm::shm::one_shot_file({}).empty(),

@@ -19,6 +19,7 @@
 
 #include "shardwise/base/fd.h"
 #include "shardwise/base/random.h"
+#include "shardwise/comm/shm/limits.h"
 #include "shardwise/launch/launch_signals.h"
 #include "shardwise/launch/rank_process.h"
 
@@ -226,7 +227,9 @@ int Launcher::exit_code() const {
 }  // namespace
 
 int launch_ranks(int ranks, const std::vector<std::string>& argv, const std::function<void()>& before_start) {
-  TORCH_CHECK_VALUE(ranks >= 1, "launch: a job must have at least one rank; got ", ranks, " [SW0123]");
+  using comm::shm::kMaxRanks;  // else each of the ranks would refuse its group, once all are started
+  TORCH_CHECK_VALUE(ranks >= 1 && ranks <= kMaxRanks, "launch: a job must have from 1 to ", kMaxRanks,
+                    " ranks; got ", ranks, " [SW0123]");
   Launcher launcher;
   if (before_start) before_start();
   launcher.start(ranks, argv);

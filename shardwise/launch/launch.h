@@ -32,8 +32,8 @@ inline constexpr int kCheckFailedExitCode = 3;
 /// former handlers are back. It calls `before_start` in between, before it starts a rank: a program that
 /// remembers signals for later checks there that none has arrived.
 ///
-/// Errors: c10::ValueError if `ranks` is below 1; c10::Error if the system cannot start more processes; those
-/// of `before_start`.
+/// Errors: c10::ValueError if `ranks` is not from 1 to comm::shm::kMaxRanks; c10::Error if the system cannot
+/// start more processes; those of `before_start`.
 int launch_ranks(int ranks, const std::vector<std::string>& argv,
                  const std::function<void()>& before_start = {});
 

@@ -160,9 +160,9 @@ TEST(BenchComm, ValidationErrors) {
         {"bench comm: --sizes must list multiples of 4 bytes up to 1GB", "got '" + std::string(size) + "'"});
   }
   expect_refused({"bench", "comm", "--sizes", "4KB,"}, {"--sizes", "got ''"});
-  expect_refused({"bench", "comm", "--tp", "0"}, {"bench comm: --tp must be from 2 to 256", "got 0"});
+  expect_refused({"bench", "comm", "--tp", "0"}, {"bench comm: --tp must be from 2 to 240", "got 0"});
   expect_refused({"bench", "comm", "--tp", "1"}, {"a single rank sends nothing; got 1"});
-  expect_refused({"bench", "comm", "--tp", "257"}, {"got 257"});
+  expect_refused({"bench", "comm", "--tp", "241"}, {"got 241"});
   expect_refused({"bench", "comm", "--tp", "two"}, {"bench comm: --tp must be an integer", "'two'"});
   expect_refused({"bench", "comm", "--seconds", "0"}, {"bench comm: --seconds must be above 0", "got 0"});
   expect_refused({"bench", "comm", "--dtype", "fp16"}, {"--dtype must be one of fp32, bf16; got fp16"});
@@ -216,7 +216,8 @@ TEST(BenchOverlap, PrintsATable) {
 }
 
 TEST(BenchOverlap, ValidationErrors) {
-  expect_refused(overlap({{"--tp", "1"}}), {"bench overlap: --tp must be from 2 to 256; got 1"});
+  expect_refused(overlap({{"--tp", "1"}}), {"bench overlap: --tp must be from 2 to 240; got 1"});
+  expect_refused(overlap({{"--tp", "241"}}), {"got 241"});
   expect_refused(overlap({{"--rows", "0"}}), {"bench overlap: --rows must be from 1 to 1048576; got 0"});
   expect_refused(overlap({{"--ffn", "131073"}}),
                  {"bench overlap: --ffn must be from 1 to 131072; got 131073"});

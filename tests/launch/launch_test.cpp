@@ -2,6 +2,7 @@
 // deadlines are those of the fault handling itself.
 #include "shardwise/launch/launch.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -77,10 +78,12 @@ TEST_F(Launch, a_usage_error_of_all_ranks_is_not_printed_again) {
   EXPECT_EQ(program.errors(), "");
 }
 
-TEST_F(Launch, fewer_than_one_rank_is_refused) {
-  Program program(job(0, {"exit"}));
-  EXPECT_EQ(exit_code(program.wait()), 2);
-  EXPECT_EQ(program.errors(), "launch: a job must have at least one rank; got 0\n");
+TEST_F(Launch, fewer_than_one_rank_and_more_than_a_group_may_have_are_refused) {
+  for (const int ranks : {0, 241}) {
+    Program program(job(ranks, {"exit"}));
+    EXPECT_EQ(exit_code(program.wait()), 2);
+    EXPECT_EQ(program.errors(), fmt::format("launch: a job must have from 1 to 240 ranks; got {}\n", ranks));
+  }
 }
 
 TEST_F(Launch, a_killed_rank_ends_the_job) {

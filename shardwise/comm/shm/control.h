@@ -15,6 +15,7 @@
 #include <string>
 
 #include "shardwise/comm/descriptor.h"
+#include "shardwise/comm/shm/limits.h"
 
 namespace shardwise::comm::shm {
 
@@ -80,8 +81,6 @@ struct Mailbox {
   alignas(128) std::atomic<uint64_t> received;  // messages received from that peer so far
   alignas(128) Envelope envelopes[kEnvelopes];
 };
-
-inline constexpr int kMaxRanks = 240;
 
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): padding keeps lines of different pollers apart.
 struct Control {

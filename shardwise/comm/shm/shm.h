@@ -29,7 +29,7 @@ struct ConnectOptions {
 
 /// Collective: returns when all `size` ranks have connected. Size one returns a group of one.
 /// Errors: base::CommError if ranks are missing at the timeout; c10::ValueError if the rank is outside
-/// [0, size), the size is above the limit of shared memory, the timeout is 0 or less, or one_shot_bytes
+/// [0, size), the size is above kMaxRanks (limits.h), the timeout is 0 or less, or one_shot_bytes
 /// exceeds a slot.
 Group connect(const ConnectOptions& options);
 
