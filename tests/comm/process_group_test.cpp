@@ -10,6 +10,7 @@
 #include "shardwise/base/error.h"
 #include "shardwise/comm/mesh.h"
 #include "shardwise/launch/affinity.h"
+#include "tests/comm/raw_socket.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/workers.h"
 
@@ -50,6 +51,21 @@ TEST(Join, RanksOfOneNodeConnectEveryAxis) {
     EXPECT_EQ(sum(mesh.group("tp"), rank), rank < 2 ? 3 : 12);
     EXPECT_EQ(sum(mesh.group("dp"), rank), rank % 2 == 0 ? 5 : 10);
     EXPECT_EQ(sum(init_process_group(context), rank), 15);
+  });
+}
+
+TEST(Join, RanksShowEachOtherTheSecretOfTheJob) {
+  const base::Secret ours = base::Secret::random(), other = base::Secret::random();
+  on_threads(2, [&](int rank, const std::string& job) {
+    LaunchContext context = context_of(rank, /*nodes=*/1, job);
+    context.world_size = 2;
+    if (rank == 1) {
+      context.secret = other;
+      const std::string error = error_of([&] { init_process_group(context); });
+      EXPECT_TRUE(says(error, "the process at the socket of rank 0 does not know the secret")) << error;
+    }
+    context.secret = ours;
+    EXPECT_EQ(sum(init_process_group(context), rank), 3);
   });
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
 #include "shardwise/base/clock.h"
@@ -49,6 +50,25 @@ TEST(RendezvousStrangers, RankZeroSaysHowManyHadAnotherSecret) {
   stranger.join();
   EXPECT_TRUE(says(error, "timed out waiting for ranks: 1 (1 connections had another SHARDWISE_SECRET)"))
       << error;
+}
+
+// This thread stands for rank 1 of a group with a store, and knows the job's name from there.
+TEST(RendezvousStrangers, RanksWithAStoreShowEachOtherItsSecret) {
+  c10d::HashStore store;
+  std::thread first([&] {
+    EXPECT_EQ(error_of([&] { shm::rendezvous_via_store(store, 0, 2, std::chrono::seconds(20)); }),
+              "no error");
+  });
+  store.wait({"shardwise/1/0"}, std::chrono::seconds(20));
+  const std::vector<uint8_t> entry = store.get("shardwise/1/0");
+  store.set("shardwise/1/1", entry);
+  PeerInfo info;
+  std::memcpy(&info, entry.data(), sizeof(info));
+  const std::string job(entry.begin() + sizeof(info), entry.end());
+  const std::string error = error_of([&] { shm::connect(with_secret(job, 1, 2, base::Secret{})); });
+  EXPECT_TRUE(says(error, "the process at the socket of rank 0 does not know the secret")) << error;
+  EXPECT_EQ(error_of([&] { shm::connect(with_secret(job, 1, 2, info.secret)); }), "no error");
+  first.join();
 }
 
 /// Returns what a rank with this secret sends to a stranger at the socket of rank 0, who sends `answer`, and
