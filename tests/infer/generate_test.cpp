@@ -103,8 +103,8 @@ TEST_P(Generate, MatchesTheReference) {
 }
 
 // The head counts of Llama 3 (32 over 8, of 64 elements in 3.2) and of GPT-2 (12 of 64), whose heads 8 ranks
-// do not divide; those of Qwen2 of 0.5B and 7B, with fewer KV heads than ranks, and of Llama 2 of 7B, with
-// small heads.
+// do not divide; those of Qwen2 of 0.5B and 7B, with fewer KV heads than ranks, of Llama 2 of 7B, and of
+// Qwen3 of 0.6B and 32B, with small heads.
 TEST(GenerateOnEightRanks, MatchesTheReference) {
   at::set_num_threads(1);
   config::Config llama = small_config();
@@ -117,6 +117,11 @@ TEST(GenerateOnEightRanks, MatchesTheReference) {
     configs.push_back(small_config());
     configs.back().num_attention_heads = query, configs.back().num_key_value_heads = kv;
     configs.back().qkv_bias = kv < 8;
+  }
+  for (const int64_t query : {16, 64}) {
+    configs.push_back(small_config());
+    configs.back().num_attention_heads = query, configs.back().num_key_value_heads = 8;
+    configs.back().qk_norm = true;
   }
   for (const config::Config& config : configs) {
     SCOPED_TRACE(::testing::Message()

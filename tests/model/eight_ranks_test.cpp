@@ -52,6 +52,14 @@ Set small_heads(Heads heads, Biases biases) {
   };
 }
 
+/// Returns a Qwen3 with the heads of `heads`, which are small.
+Set qwen3(Heads heads) {
+  return [heads](Case& c) {
+    small_heads(heads, Biases::none)(c);
+    c.problem.has_qk_norm = true;
+  };
+}
+
 template <typename Field>
 Set problem(Field Problem::*field, Field value) {
   return [field, value](Case& c) { c.problem.*field = value; };
@@ -66,7 +74,10 @@ const std::vector<Dimension>& dimensions() {
         // Fewer KV heads than ranks, as in Qwen2 of 0.5B and 7B, and as many as query heads, as in Llama 2.
         {"14 over 2", small_heads({"14 over 2", 14, 2}, Biases::qkv)},
         {"28 over 4", small_heads({"28 over 4", 28, 4}, Biases::qkv)},
-        {"32 over 32", small_heads({"32", 32, 32}, Biases::none)}}},
+        {"32 over 32", small_heads({"32", 32, 32}, Biases::none)},
+        // Qwen3 of 0.6B and 32B.
+        {"16 over 8", qwen3({"16 over 8", 16, 8})},
+        {"64 over 8", qwen3({"64 over 8", 64, 8})}}},
       {"stream",
        {{"TP", [](Case& c) { c.run.stream = Stream::tp; }},
         {"TP+SP", [](Case& c) { c.run.stream = Stream::tp_sp; }}}},
