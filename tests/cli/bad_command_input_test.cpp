@@ -44,6 +44,9 @@ TEST_F(BadInput, Generate) {
   refused_ids("1,x", {"--prompt-ids", "'x'"});
   refused_ids("1,2,", {"--prompt-ids", "''"});
   refused_ids("1,259", {"[0, 259)", "got 259"});
+  base::write_text(good + "/latest/generation_config.json", R"({"max_length": 3})");
+  refused_ids("1,2,3", {"must be shorter than max_length of generation_config.json, 3; got 3 tokens"});
+  std::filesystem::remove(good + "/latest/generation_config.json");
   expect_refused("generate", {{"--model", good}, {"--prompt-ids", "1"}, {"--stop", "x"}},
                  {"--stop", "tokenizer"});
   expect_refused("generate", {{"--model", good}, {"--prompt-ids", "1"}, {"--chat", ""}},
