@@ -134,6 +134,17 @@ TEST_F(Save, RemovesOnlyStaleTemporaries) {
             (Names{".step-8.tmp-4712", ".step-9.tmp", "latest", "latest.tmp8", "step-4"}));
 }
 
+// Where a file system has no locks, a killed save's directory stays. If names had process ids, a later
+// process with the same one could not save.
+TEST_F(Save, SucceedsBesideALockedTemporaryWithThisProcesssId) {
+  const std::string name = ".step-4.tmp-" + std::to_string(getpid());
+  dir_.put(name + "/model.safetensors", "half");
+  const base::Fd live(::open((dir_ / name).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(::flock(live.get(), LOCK_EX | LOCK_NB), 0);
+  save(4);
+  EXPECT_EQ(names_in(dir_.path()), (Names{name, "latest", "step-4"}));
+}
+
 // If rank 0 waited longer for the lock than its peers wait for it, they would time out.
 TEST_F(Save, TheWaitForALockIsShorterThanTheTimeout) {
   const base::Fd lock(::open(dir_.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
