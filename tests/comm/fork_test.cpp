@@ -15,11 +15,12 @@
 #include "tests/comm/scenarios.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/workers.h"
+#include "tests/support/deadline.h"
 
 namespace shardwise::testing {
 namespace {
 
-constexpr std::chrono::seconds kLimit{10};
+const std::chrono::duration<double> kLimit{scaled_s(10)};
 
 constexpr int kCoreDumped = 0x80;  // in waitpid's status
 

@@ -9,6 +9,7 @@
 #include "tests/comm/process_resources.h"
 #include "tests/comm/symmetric_heap.h"
 #include "tests/comm/values.h"
+#include "tests/support/deadline.h"
 
 namespace shardwise::comm::shm::symmetric_memory_test {
 namespace {
@@ -246,7 +247,7 @@ TEST(SymmetricMemory, ASignalWakesTheWaitOfAnotherGroup) {
       if (rank == 2) of_pair->wait_signal(/*src_rank=*/1, 0, 0);  // rank 0 of all
       const auto& sleepers = backend.transport()->channel().control(2).doorbell.sleepers;
       const base::Stopwatch since_start;
-      while (rank == 0 && sleepers.load() == 0) ASSERT_LT(since_start.seconds(), 10);
+      while (rank == 0 && sleepers.load() == 0) ASSERT_LT(since_start.seconds(), scaled_s(10));
       if (rank == 0) of_all->put_signal(/*dst_rank=*/2, 0, 0);
     }
     backend.barrier({})->wait();
