@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import unittest.mock
 
@@ -30,6 +31,24 @@ def expected_tokens(model, prompt, count=TOKENS, **options):
     new = ids[prompt.shape[1]:]
     logprobs = logits.log_softmax(-1)[prompt.shape[1] - 1:-1].gather(1, new[:, None])[:, 0]
     return new.tolist(), logprobs
+
+
+# The keys of generation_config.json by what shardwise does: it does as transformers does (the tests below), or it names them in
+# a warning (here with a value that changes tokens in transformers), or they change no token of a decoder without
+# those of the second kind.
+HONORED = set("""do_sample temperature top_k top_p min_p typical_p repetition_penalty suppress_tokens begin_suppress_tokens
+    no_repeat_ngram_size bad_words_ids min_new_tokens min_length max_new_tokens max_length stop_strings eos_token_id
+    forced_eos_token_id""".split())
+NAMED = dict(num_beams=2, num_beam_groups=2, num_return_sequences=2, penalty_alpha=0.6, dola_layers="high", diversity_penalty=1.0,
+             guidance_scale=1.5, sequence_bias=[[[1], -2.5]], force_words_ids=[[1]], constraints=[1], forced_bos_token_id=1,
+             exponential_decay_length_penalty=[5, 1.1], encoder_repetition_penalty=1.3, encoder_no_repeat_ngram_size=2,
+             epsilon_cutoff=0.1, eta_cutoff=0.1, top_h=0.4, watermarking_config={"bias": 2.5}, token_healing=True, max_time=1.0)
+WITHOUT_EFFECT = set("""_from_model_config transformers_version bos_token_id pad_token_id decoder_start_token_id early_stopping
+    length_penalty low_memory output_attentions output_hidden_states output_logits output_scores return_dict_in_generate
+    remove_invalid_values renormalize_logits use_cache cache_config cache_implementation max_cache_len prefill_chunk_size
+    compile_config disable_compile continuous_batching_config is_assistant assistant_confidence_threshold assistant_early_exit
+    assistant_ensemble_weight assistant_lookbehind target_lookbehind num_assistant_tokens num_assistant_tokens_schedule
+    max_matching_ngram_size prompt_lookup_num_tokens speculation_type use_mtp""".split())
 
 
 class GenerationTest(ParityTest):
@@ -213,6 +232,35 @@ class GenerationTest(ParityTest):
         self.assertEqual((len(first["token_ids"]), second["token_ids"]), (3, expected[:5]))
         result = self.generate("--prompt", prompt, "--chat", "--max-new-tokens", 5)
         self.assertEqual((result["prompt_ids"], result["token_ids"]), (chat, expected_tokens(model, chat, count=5)[0]))
+
+    def test_stop_strings_of_the_generation_config(self):
+        model = self.save(random_model("llama", 71, vocab_size=280))
+        tokenizer = self.tokenizer()
+        prompt = tokenizer("a", return_tensors="pt")
+        text = tokenizer.decode(expected_tokens(model, prompt.input_ids[0].tolist())[0], skip_special_tokens=True)
+        # Of several tokens, and such as begin and end within one. transformers finds no character of several tokens.
+        words = [found[cut:] for found in re.findall("[ -~]{3,}", text) for cut in (0, 1)]
+        self.assertGreater(len(words), 3)
+        for word in words:
+            stops = ["never said", word]
+            config = GenerationConfig(do_sample=False, max_new_tokens=TOKENS, pad_token_id=0, stop_strings=stops)
+            config.save_pretrained(self.directory / "model")
+            theirs = model.generate(**prompt, generation_config=config, tokenizer=tokenizer)[0, prompt.input_ids.shape[1]:]
+            self.assertLess(len(theirs), TOKENS)
+            for tp in (1, 2):
+                self.assertEqual(self.generate("--prompt", "a", "--tp", tp)["token_ids"], theirs.tolist(), stops)
+
+    def test_every_key_of_the_generation_config(self):
+        """A key that is new in transformers must be added above."""
+        self.assertEqual(set(GenerationConfig().__dict__), HONORED | set(NAMED) | WITHOUT_EFFECT)
+        self.save(random_model("llama", 78))
+        (self.directory / "model" / "generation_config.json").write_text(json.dumps(NAMED))
+        code, _, errors = self.printed("--prompt-ids", "1", "--max-new-tokens", 1)
+        self.assertEqual(code, 0, errors)
+        warnings = [line for line in errors.splitlines() if "SW0544" in line]
+        self.assertEqual(len(warnings), 1, errors)
+        for name in NAMED:
+            self.assertIn(f" {name} ", warnings[0])
 
     def printed(self, *flags, text=None):
         command = [str(part) for part in (PROGRAM, "generate", "--model", self.directory / "model", *flags)]
