@@ -28,6 +28,7 @@ void read_config(const std::string& path) {
 void read_generation(const std::string& path) {
   const auto config = infer::read_generation_config(std::filesystem::path(path).parent_path());
   infer::check_sampling(config.sampling, "written");
+  infer::check_token_rules(config.rules, /*vocab=*/200'000, "written");
   hold(config.max_new_tokens.value_or(1) >= 1, "it requests at least one token");
 }
 

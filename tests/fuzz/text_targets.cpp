@@ -1,5 +1,6 @@
 #include "tests/fuzz/target.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -15,10 +16,13 @@ namespace {
 constexpr std::string_view kText = "It's  naïve\n\t 12345 — e\u0301 並列 \xf0\x9f\x91 <s>\x01 can't\r\n";
 
 /// A tokenizer that is accepted must be usable: it encodes any text to ids of its vocabulary, and decodes
-/// them. It may reject a text that exceeds a limit, for example of its pattern's time.
+/// them and others, which a model may generate. It may reject a text that exceeds a limit, for example of its
+/// pattern's time.
 void use_tokenizer(const text::Tokenizer& tokenizer) {
-  const std::vector<int64_t> ids = tokenizer.encode(kText);
+  constexpr int64_t kOthers = 100;
+  std::vector<int64_t> ids = tokenizer.encode(kText);
   for (const int64_t id : ids) hold(id >= 0 && id < tokenizer.vocab_size(), "ids are in the vocabulary");
+  for (int64_t id = std::min(tokenizer.vocab_size(), kOthers); id > 0; --id) ids.push_back(id - 1);
   const auto stream = tokenizer.stream(text::SpecialTokens::with);
   std::string streamed;
   for (const int64_t id : ids) streamed += stream->push(id);
