@@ -273,6 +273,7 @@ TEST(MessageMemory, IsReusedByTheNextMessage) {
   on_ranks(2, [](Group group) {
     constexpr int64_t kNumel = 1 << 18;
     at::Tensor x = at::full({kNumel}, 1.f), answer = at::full({1}, 1.f);
+    const at::Tensor allocated_before = group.empty({kNumel}, at::kFloat);
     const int64_t before = group.symmetric_heap()->live_bytes();
     group.symmetric_heap()->reset_peak();
     for (int i = 0; i < 100; ++i) {
@@ -286,6 +287,8 @@ TEST(MessageMemory, IsReusedByTheNextMessage) {
     }
     const int64_t most = group.symmetric_heap()->peak_bytes() - before;
     EXPECT_EQ(most, group.rank() == 0 ? 4 * kNumel : 0);
+    const at::Tensor allocated_after = group.empty({kNumel}, at::kFloat);
+    EXPECT_LE(allocated_after.data_ptr<float>() - allocated_before.data_ptr<float>(), 3 * kNumel);
   });
 }
 

@@ -1,6 +1,7 @@
 // Rendezvous with strangers: processes with another secret or of another user, those that pose as rank 0 or
 // stand between two ranks, and those that say nothing.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -242,6 +243,12 @@ TEST(RendezvousStrangers, RankZeroCountsThoseThatItDropped) {
       << error;
 }
 
+bool is_readable_within(double seconds, const base::Fd& socket) {
+  pollfd request{socket.get(), POLLIN, 0};
+  return poll(&request, 1, int(scaled_s(seconds) * 1000)) == 1;
+}
+
+// Nor do they use up its descriptors: of too many, the oldest is dropped.
 TEST(RendezvousStrangers, SilentVisitorsDelayNoRank) {
   const std::string job = new_job();
   std::string error;
@@ -251,6 +258,8 @@ TEST(RendezvousStrangers, SilentVisitorsDelayNoRank) {
     visitors.emplace_back(job);
     visitors.back().wait_and_connect();
   }
+  EXPECT_TRUE(is_readable_within(20, visitors.front().fd()));  // its end
+  EXPECT_FALSE(is_readable_within(0, visitors.back().fd()));
   EXPECT_EQ(error_of([&] { shm::connect(options(job, 1, 2)).barrier(); }), "no error");
   first.join();
   EXPECT_EQ(error, "no error");

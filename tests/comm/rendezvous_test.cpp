@@ -16,6 +16,7 @@
 #include "tests/comm/raw_socket.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
+#include "tests/support/error_text.h"
 
 namespace shardwise::comm::rendezvous_test {
 namespace {
@@ -191,13 +192,14 @@ void prove_rank_0(const base::Fd& socket, const std::string& job, shm::Introduct
   send_raw(socket, challenge);
 }
 
-/// Returns the error of a rank 1 that connects to `rank_0`, which gets the connection and the job.
+/// Returns the error of a rank 1 that connects to `rank_0`, which gets the connection and the job, and is the
+/// cause.
 std::string error_with(const std::function<void(const base::Fd&, const std::string&)>& rank_0) {
   const std::string job = new_job();
   RawSocket coordinator(job);
   coordinator.listen(1);
   std::string error;
-  std::thread peer([&] { error = error_of([&] { shm::connect(options(job, 1, 2)); }); });
+  std::thread peer([&] { EXPECT_EQ(failure_of([&] { shm::connect(options(job, 1, 2)); }, error).peer, 0); });
   base::Fd socket = coordinator.accept();
   rank_0(socket, job);
   socket = base::Fd();
@@ -215,15 +217,22 @@ TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnImmediateError) {
   EXPECT_TRUE(says(of_program, "another program answered at the socket of rank 0")) << of_program;
 }
 
-// It sends each rank the handshakes of all, one message each.
+// It sends each rank the handshakes of all, one message each. A peer that has all of them waits for the rank,
+// and learns from its region that rank 0 is the cause.
 TEST(Rendezvous, ARankZeroThatExitsBetweenItsHandshakesIsNamedAtOnce) {
-  const std::string error = error_with([](const base::Fd& socket, const std::string& job) {
+  std::optional<shm::Region> of_rank_1;
+  const std::string error = error_with([&](const base::Fd& socket, const std::string& job) {
     prove_rank_0(socket, job, shm::Introduction::of(shm::MessageType::challenge));
     EXPECT_TRUE(shm::receive_introduction(socket).message);  // the rank's proof
+    shm::Handshake handshake = shm::receive_handshake(socket).handshake;
+    of_rank_1.emplace(shm::Region::map(std::move(handshake.region), handshake.info.region_bytes));
     const shm::Region region = shm::Region::create(2);
     EXPECT_EQ(shm::send_handshake(socket, shm::make_handshake(options(job, 0, 2), region)), 0);
   });
   EXPECT_TRUE(says(error, "rank 0 exited during the rendezvous")) << error;
+  ASSERT_TRUE(of_rank_1);
+  EXPECT_EQ(of_rank_1->control().abort.peer, 0);
+  EXPECT_TRUE(says(of_rank_1->control().abort.reason, "rank 1 aborted: connect #0: rank 0 exited"));
 }
 
 TEST(Rendezvous, AStoreEntryOfAnotherVersionIsAnError) {
@@ -232,6 +241,19 @@ TEST(Rendezvous, AStoreEntryOfAnotherVersionIsAnError) {
   const std::string error =
       error_of([&] { shm::rendezvous_via_store(store, /*rank=*/0, /*size=*/2, std::chrono::seconds(20)); });
   EXPECT_TRUE(says(error, "the ranks run different versions of this program")) << error;
+}
+
+TEST(Rendezvous, ARankOfAnotherNodeInTheStoreIsNamed) {
+  PeerInfo elsewhere = local_peer_info(/*group=*/"", /*rank=*/1, /*size=*/2);
+  elsewhere.node ^= 1;
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(&elsewhere);
+  c10d::HashStore store;
+  store.set("shardwise/1/1", std::vector<uint8_t>(bytes, bytes + sizeof(elsewhere)));
+  const std::string error = test::error_text<c10::ValueError>(
+      [&] { shm::rendezvous_via_store(store, /*rank=*/0, /*size=*/2, std::chrono::seconds(20)); });
+  EXPECT_TRUE(says(error, "connect: ranks that share memory must be on one node")) << error;
+  EXPECT_TRUE(says(error, "; got rank 0 on ")) << error;
+  EXPECT_TRUE(says(error, ", rank 1 on ")) << error;
 }
 
 TEST(Rendezvous, AStoreWithoutARanksEntryNamesThatRank) {

@@ -1,8 +1,8 @@
 """Decides which test kills a mutant.
 
 A status other than 0 kills nothing yet, for the namespaces, a skipped test and a busy machine have such ones too. A test kills
-if it fails and passes alone without the mutant. If it is one that time decides or if the program did not start, it must also fail
-alone with the mutant.
+if it fails and passes alone without the mutant. If it hangs, is one that time decides, or if the program did not start, it must
+also fail alone with the mutant.
 """
 import re
 import sys
@@ -79,7 +79,7 @@ class Verdicts:
     def is_killed_by(self, test, output, status, number):
         if not self.passes_alone(test):
             return False
-        if has_started(output) and (status == "hangs" or not has_a_deadline(test, output)):
+        if has_started(output) and status != "hangs" and not has_a_deadline(test, output):
             return True
         return self.run([test], number)[1] not in (0, SKIPPED)
 
