@@ -65,9 +65,9 @@ test-full: build-tests build-fuzz ## run every test with all combinations, delib
 	@$(SAY_COVERED)
 	@$(MAKE) --no-print-directory test-mutations
 	@tests/mpi/two_nodes.sh build
-	@tests/durability/power_loss build
 	@tests/options/run $(JOBS)
 	@$(MAKE) --no-print-directory docs
+	@tests/durability/power_loss build
 
 curves: build-tests ## draw docs/curves.svg: the losses of one run under every parallel configuration
 	@rm -f build/curves.json
