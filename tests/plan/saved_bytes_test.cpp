@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <mutex>
 
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/plan/memory.h"
@@ -18,12 +19,15 @@ int64_t live_bytes(const comm::Group& group) {
   return base::live_bytes() + (group.symmetric_heap() ? group.symmetric_heap()->live_bytes() : 0);
 }
 
-/// Calls `work` on one rank after another while the others wait.
+/// Calls `work` on one rank after another while the others wait. All do so between the same collectives, as
+/// they must drop what they share.
 template <class Work>
 void in_turns(const comm::Group& group, const Work& work) {
-  for (int rank = 0; rank < group.size(); ++rank) {
-    group.barrier();
-    if (rank == group.rank()) work();
+  static std::mutex turn;
+  group.barrier();
+  {
+    const std::lock_guard lock(turn);
+    work();
   }
   group.barrier();
 }
