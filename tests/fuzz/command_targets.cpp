@@ -55,7 +55,8 @@ void read_log(const std::string& path) {
   const int64_t dropped = cli::drop_steps_after(path, 2);
   hold(test::contents(path).size() <= before.size() + 1, "a log shrinks");
   hold(cli::drop_steps_after(path, 2) == 0, "no step is dropped twice");
-  hold(dropped > 0 || test::contents(path) == before, "a log without later steps stays as it is");
+  const bool is_cut = !before.ends_with('\n');  // its last line, which is then dropped
+  hold(dropped > 0 || is_cut || test::contents(path) == before, "a log without later steps stays as it is");
 }
 
 /// Resumes a run from the checkpoint in the same directory, whose settings are the input.
