@@ -147,6 +147,15 @@ TEST_F(TrainProgram, ValidationUsesThePlainLoss) {
     EXPECT_NEAR(other["val_loss"].get<double>(), plain["val_loss"].get<double>(), 1e-6);
 }
 
+// Of 12 to 22 tokens, which are bytes.
+TEST_F(TrainProgram, ValidatesOnASingleWindow) {
+  const auto bytes = double(std::filesystem::file_size(small_options(scratch_).text.at(0)));
+  Program program(argv({"--json", "--val-fraction", std::to_string(17 / bytes)}), kOneThread);
+  expect_success(program);
+  const json summary = json::parse(program.output());
+  EXPECT_TRUE(summary["val_loss"].is_number()) << summary;
+}
+
 TEST_F(TrainProgram, RejectsFreezingUnknownTensors) {
   Program program(argv({"--tp", "2", "--freeze", "transformer.*"}), kOneThread);
   EXPECT_EQ(exit_code(program.wait(60)), 2);
