@@ -13,8 +13,9 @@ from shardwise import _C
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE, EXAMPLES = ROOT / "python/shardwise", ROOT / "examples/python"
-# For programs with torch's classes: mypy infers neither the types of module attributes nor that a gradient is a DTensor.
-LENIENT = ["--check-untyped-defs", "--disable-error-code", "union-attr", "--disable-error-code", "operator"]
+# For programs with torch's classes: mypy infers neither the types of module attributes nor that a gradient is a DTensor, and
+# accelerate has no types.
+LENIENT = ["--check-untyped-defs", *(f"--disable-error-code={code}" for code in ("union-attr", "operator", "import-untyped"))]
 
 
 def parameters(function):
