@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "shardwise/base/memory_counter.h"
 #include "shardwise/train/trainer.h"
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
@@ -232,6 +233,20 @@ TEST(Loop, CountsTheBytesThatEveryRankSends) {
     EXPECT_TRUE(usage.wait_ns >= 0 && usage.wait_ns <= usage.comm_ns && usage.comm_ns <= usage.step_ns);
     EXPECT_GT(usage.copied_bytes, 0);
   }
+}
+
+TEST(Loop, RecordsTheTimeAndThePeakOfARankAlone) {
+  const Scratch scratch;
+  const Job job(small_options(scratch));
+  base::install_memory_counter();
+  testing::on_ranks(1, [&](comm::Group group) {
+    Trainer trainer(job, group);
+    base::reset_peak();
+    const StepRecord record = trainer.step();
+    EXPECT_GT(record.usage[0].peak_memory_bytes, base::live_bytes());
+    EXPECT_EQ(record.usage[0].peak_memory_bytes, base::peak_bytes());
+    EXPECT_EQ(record.usage[0].step_ns, static_cast<int64_t>(record.step_ms * 1e6));
+  });
 }
 
 TEST(Loop, WithoutASymmetricHeapWaitingAndCopiesHaveNoValue) {

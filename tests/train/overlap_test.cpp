@@ -3,6 +3,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include "shardwise/train/overlap_choice.h"
 #include "tests/parallel/late_backend.h"
 #include "tests/support/error_text.h"
@@ -68,9 +70,13 @@ TEST(Overlap, GivesTheBitsOfTheRunWithoutOverlap) {
   const auto expected = run_job(options);
   for (const char* word : {"on", "auto"}) {
     options.overlap = word;
+    ::testing::internal::CaptureStderr();
     const auto run = run_job(options);
+    const std::string log = ::testing::internal::GetCapturedStderr();
     EXPECT_EQ(run.losses(), expected.losses()) << word;
     EXPECT_EQ(run.records.back().grad_norm, expected.records.back().grad_norm) << word;
+    EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), options.overlap == "auto") << log;
+    EXPECT_EQ(log.starts_with("train: overlap o"), options.overlap == "auto") << log;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/run_lock.h"
 #include "shardwise/comm/collective_backend.h"
 #include "shardwise/train/trainer.h"
@@ -116,6 +117,17 @@ TEST(Start, TheWaitForTheLockIsShorterThanTheTimeout) {
                  "one run at a time may save here");
     group.backend()->set_timeout(usual);
   });
+}
+
+TEST(Start, RemovesWhatAKilledSaveLeftBehind) {
+  const Scratch scratch;
+  train::TrainOptions options = small_options(scratch);
+  options.save = scratch / "saved";
+  const fs::path left = checkpoint::temporary_path(*options.save, /*step=*/3, /*unique=*/42);
+  fs::create_directories(left);
+  const Job job(options);
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::is_directory(*options.save));
 }
 
 TEST(Start, FingerprintIgnoresFilesThatNoRunReads) {
