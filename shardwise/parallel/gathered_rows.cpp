@@ -17,12 +17,6 @@ GatheredRows GatheredRows::gather(const Tensor& shard, const Step& step) {
   return rows;
 }
 
-GatheredRows GatheredRows::of_full(Tensor full, const Step& step) {
-  GatheredRows rows(step);
-  rows.full_ = std::move(full);
-  return rows;
-}
-
 Tensor GatheredRows::matrix(int rank) const {
   if (in_flight_) in_flight_->wait_chunk(rank);
   if (!shared_) return matrix_of(full_, rank);

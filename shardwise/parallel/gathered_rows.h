@@ -21,8 +21,6 @@ class GatheredRows {
   /// Collective: all_gathers `shard` [s/t, b, h] (contiguous). With Overlap::on the all_gather may still be
   /// in flight on return.
   static GatheredRows gather(const at::Tensor& shard, const Step& step);
-  /// Wraps `full` [s, b, h], which contains all rows already.
-  static GatheredRows of_full(at::Tensor full, const Step& step);
 
   /// Returns the rows of `rank` as a matrix [s_rank·b, h]; waits until they have arrived.
   at::Tensor matrix(int rank) const;

@@ -260,7 +260,6 @@ Regex::Regex(const std::string& pattern, const std::string& where, Matcher match
 }
 
 Regex::~Regex() = default;
-Regex::Regex(Regex&&) noexcept = default;
 
 std::optional<Span> Regex::find(std::string_view text, size_t from) const {
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());

@@ -28,7 +28,6 @@ class Regex {
   Regex(const std::string& pattern, const std::string& where,
         Matcher matcher = Matcher::machine_code_if_possible);
   ~Regex();
-  Regex(Regex&&) noexcept;
 
   /// Returns the first match at or after `from`. `text` must be UTF-8, and `from` the start of a character.
   /// Throws c10::ValueError if one match takes PCRE2 more than 50 million steps (catastrophic backtracking),

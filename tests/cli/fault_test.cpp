@@ -139,7 +139,7 @@ TEST(Fault, FullDiskWhileSavingKeepsTheLastCheckpoint) {
   Program first({"/bin/bash", "-c", train + " --stop-after 2"});
   ASSERT_EQ(first.wait(), 0) << first.errors();
   // Files may not grow beyond 16 KiB.
-  Program second({"/bin/bash", "-c", "ulimit -f 16; exec " + train + " --resume " + scratch / "saved"});
+  Program second({"/bin/bash", "-c", "ulimit -S -f 16; exec " + train + " --resume " + scratch / "saved"});
   EXPECT_EQ(testing::exit_code(second.wait()), 1);
   EXPECT_PRED2(contains, second.errors(), "rank 0");
   EXPECT_PRED2(contains, second.errors(), scratch / "saved");

@@ -151,10 +151,7 @@ TEST_F(GenerateCommand, RendersAChatWithTheTemplateOfTheTokenizer) {
 // A rank that waits in vain for the others names the missing one, and not itself too.
 TEST_F(GenerateCommand, NamesOnlyTheRankThatIsMissing) {
   Program program(argv({"--prompt-ids", "1", "--max-new-tokens", "2", "--tp", "2", "--timeout", "1"}),
-                  {.environment = {"RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2",
-                                   "MASTER_ADDR=localhost", "MASTER_PORT=29513",
-                                   "TORCHELASTIC_RUN_ID=missing-" + std::to_string(getpid()),
-                                   "TORCHELASTIC_RESTART_COUNT=0"}});
+                  {.environment = testing::torchrun_environment(1, 2, "missing")});
   EXPECT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 1);
   EXPECT_EQ(occurrences(program.errors(), "rank 1: "), 0) << program.errors();
   EXPECT_EQ(occurrences(program.errors(), "rank 0"), 1) << program.errors();
@@ -213,11 +210,9 @@ TEST_F(GenerateCommand, NamesTheRankThatLacksDescriptors) {
   for (const std::string& word : argv({"--prompt-ids", "1", "--max-new-tokens", "2", "--tp", "2"}))
     command.push_back(word);
   const std::string no_types = directory_.put("suppressions", "vptr:shardwise\n");
-  Program program(command, {.environment = {"UBSAN_OPTIONS=suppressions=" + no_types, "RANK=1",
-                                            "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2",
-                                            "MASTER_ADDR=localhost", "MASTER_PORT=29513",
-                                            "TORCHELASTIC_RUN_ID=descriptors-" + std::to_string(getpid()),
-                                            "TORCHELASTIC_RESTART_COUNT=0"}});
+  Words environment = testing::torchrun_environment(1, 2, "descriptors");
+  environment.push_back("UBSAN_OPTIONS=suppressions=" + no_types);
+  Program program(command, {.environment = environment});
   EXPECT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 1);
   const std::string errors = program.errors();
   EXPECT_TRUE(errors.starts_with("shardwise: rank 1: shared memory: ")) << errors;

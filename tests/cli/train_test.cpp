@@ -292,26 +292,29 @@ TEST_F(TrainProgram, AResumedLogHasNoPartOfALine) {
 }
 
 TEST_F(TrainProgram, ReadsItsRankFromTorchrun) {
-  const auto environment = [](const std::string& rank, const std::string& size) -> std::vector<std::string> {
-    return {"RANK=" + rank,
-            "WORLD_SIZE=" + size,
-            "LOCAL_RANK=" + rank,
-            "LOCAL_WORLD_SIZE=" + size,
-            "MASTER_ADDR=localhost",
-            "MASTER_PORT=29511",
-            "TORCHELASTIC_RUN_ID=cli-test-" + std::to_string(getpid()),
-            "TORCHELASTIC_RESTART_COUNT=0"};
+  const auto of_rank = [](int rank, int size) -> Program::Options {
+    return {.environment = testing::torchrun_environment(rank, size, "train")};
   };
   const auto command = argv({"--tp", "2", "--json"});
-  Program rank0(command, {.environment = environment("0", "2")}),
-      rank1(command, {.environment = environment("1", "2")});
+  Program rank0(command, of_rank(0, 2)), rank1(command, of_rank(1, 2));
   expect_success(rank0);
   expect_success(rank1);
   EXPECT_EQ(json::parse(rank0.output())["ranks"].size(), 2u);
   EXPECT_EQ(rank1.output(), "");
-  Program alone(command, {.environment = environment("0", "1")});
+  Program alone(command, of_rank(0, 1));
   EXPECT_EQ(exit_code(alone.wait()), 2);
   EXPECT_PRED2(contains, alone.errors(), "product of the degrees");
+}
+
+TEST_F(TrainProgram, RejectsMoreRanksOfTorchrunThanAGroupMayHave) {
+  config::Config config = testing::small_byte_config();
+  config.num_attention_heads = config.num_key_value_heads = 241;
+  config.hidden_size = 2 * 241;
+  scratch_.put("config.json", config::to_json(config));
+  Program program(argv({"--tp", "241"}), {.environment = testing::torchrun_environment(1, 241, "many")});
+  EXPECT_EQ(exit_code(program.wait()), 2);
+  EXPECT_EQ(program.errors(),
+            "shardwise: connect: a shared-memory group must have at most 240 ranks; got 241\n");
 }
 
 TEST_F(TrainProgram, GenerateGivesTheSameTextAtEveryTp) {

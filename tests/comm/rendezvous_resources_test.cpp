@@ -1,17 +1,22 @@
 // What a rendezvous does without descriptors or memory, and that it leaves none behind.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <fstream>
 
 #include "shardwise/comm/shm/control.h"
+#include "shardwise/comm/shm/introduction.h"
 #include "shardwise/comm/shm/rendezvous.h"
 #include "tests/comm/failures.h"
 #include "tests/comm/process_resources.h"
+#include "tests/comm/raw_socket.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
 #include "tests/comm/workers.h"
+#include "tests/support/error_text.h"
 
 namespace shardwise::comm::rendezvous_resources_test {
 namespace {
@@ -108,11 +113,46 @@ TEST(RendezvousResources, ALimitOnTheAddressSpaceMakesTheHeapsSmaller) {
   EXPECT_LE(region.bytes() - shm::kHeapOffset, kMore / 2);
 }
 
+/// Returns the file of a region that no process can map.
+base::Fd boundless_file(size_t bytes) {
+  base::Fd file(memfd_create("boundless", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(ftruncate(file.get(), off_t(bytes)), 0);
+  EXPECT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  return file;
+}
+
+// Such as for lack of address space. Rank 1, which the test plays, could otherwise wait for it in the group.
+TEST(RendezvousResources, ARankThatCannotMapAPeersMemoryAborts) {
+  constexpr size_t kBytes = size_t{1} << 60;
+  const std::string job = new_job();
+  std::string error;
+  std::thread rank_0(
+      [&] { error = test::error_text<c10::Error>([&] { shm::connect(options(job, 0, 2)); }); });
+  RawSocket rank_1(job);
+  rank_1.wait_and_connect();
+  EXPECT_TRUE(shm::introduce(rank_1.fd(), {job, 1, 2}, ConnectDeadline(1, std::chrono::seconds(20))));
+  const shm::Region region = shm::Region::create(2);
+  shm::Handshake handshake = shm::make_handshake({job, 1, 2}, region);
+  handshake.region = boundless_file(kBytes);
+  handshake.info.region_bytes = kBytes;
+  EXPECT_EQ(shm::send_handshake(rank_1.fd(), handshake), 0);
+  shm::Handshake received = shm::receive_handshake(rank_1.fd()).handshake;
+  rank_0.join();
+  const std::string reason = "shared memory: cannot map " + std::to_string(kBytes) + " bytes; ";
+  EXPECT_TRUE(says(error, reason)) << error;
+  const shm::Region of_rank_0 = shm::Region::map(std::move(received.region), received.info.region_bytes);
+  EXPECT_EQ(of_rank_0.control().abort.peer, 0);
+  EXPECT_TRUE(says(of_rank_0.control().abort.reason, "rank 0 aborted: " + reason));
+}
+
 // Their receivers receive the descriptors in flight: the rendezvous retries until there is room.
 TEST(RendezvousResources, WaitsWhileTheUserHasTooManyDescriptorsInFlight) {
-  Worker ranks("crowded", new_job(), /*rank=*/0, /*size=*/2, /*timeout_ms=*/20'000);
+  Worker ranks("crowded 200", new_job(), /*rank=*/0, /*size=*/2, /*timeout_ms=*/20'000);
   const std::string printed = ranks.output();
   EXPECT_TRUE(says(printed, "\nconnected\nconnected\n")) << printed;
+  Worker late("crowded 2000", new_job(), /*rank=*/0, /*size=*/2, /*timeout_ms=*/1000);
+  const std::string errors = late.output();
+  EXPECT_TRUE(says(errors, "cannot send to rank 0; Too many references: cannot splice")) << errors;
 }
 
 }  // namespace

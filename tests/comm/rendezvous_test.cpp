@@ -217,6 +217,14 @@ TEST(Rendezvous, ARankZeroOfAnotherVersionOrProgramIsAnImmediateError) {
   EXPECT_TRUE(says(of_program, "another program answered at the socket of rank 0")) << of_program;
 }
 
+TEST(Rendezvous, OtherBytesAfterTheProofOfRankZeroAreAnImmediateError) {
+  const std::string error = error_with([](const base::Fd& socket, const std::string& job) {
+    prove_rank_0(socket, job, shm::Introduction::of(shm::MessageType::challenge));
+    EXPECT_EQ(::send(socket.get(), "hello", 5, 0), 5);
+  });
+  EXPECT_TRUE(says(error, "another program answered at the socket of rank 0")) << error;
+}
+
 // It sends each rank the handshakes of all, one message each. A peer that has all of them waits for the rank,
 // and learns from its region that rank 0 is the cause.
 TEST(Rendezvous, ARankZeroThatExitsBetweenItsHandshakesIsNamedAtOnce) {

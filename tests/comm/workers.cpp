@@ -121,8 +121,10 @@ void become_nobody() {
   if (geteuid() == 0) TORCH_CHECK(setresuid(kNobody, kNobody, kNobody) == 0, "setresuid");
 }
 
-void run_crowded(const WorkerPlace& place) {
+void run_crowded(const WorkerPlace& place, std::istream& words) {
   constexpr int kLimit = 64, kInFlight = 100;
+  int in_flight_ms = 0;
+  words >> in_flight_ms;
   become_nobody();
   const rlimit limit{kLimit, kLimit};
   TORCH_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0, "setrlimit");
@@ -130,12 +132,13 @@ void run_crowded(const WorkerPlace& place) {
   TORCH_CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
   send_descriptors(ends[0], kInFlight);
   std::thread reader([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(in_flight_ms));
     close(ends[1]);
   });
   on_threads(place.size, [&](int rank, const std::string& job) {
     try {
-      comm::shm::ConnectOptions group_options = options(job, rank, place.size, place.timeout_ms);
+      // Rank 1, which sends first, gives up first.
+      comm::shm::ConnectOptions group_options = options(job, rank, place.size, place.timeout_ms / (rank + 1));
       group_options.one_shot_bytes = 1024;  // the saved limit's file belongs to another user
       comm::shm::connect(group_options).barrier();
       std::cout << "connected\n" << std::flush;
@@ -176,7 +179,7 @@ void run_scenario(const std::string& scenario, const WorkerPlace& place, std::is
   if (scenario == "soak") return run_soak(place, words);
   if (scenario == "cycles") return run_cycles(place, words);
   if (scenario == "short") return run_short(place, words);
-  if (scenario == "crowded") return run_crowded(place);
+  if (scenario == "crowded") return run_crowded(place, words);
   if (scenario == "no_memory") return run_no_memory(place);
   if (scenario == "small_files") return run_small_files(place);
   if (scenario == "fork") return run_fork(place);

@@ -1,5 +1,19 @@
 // Writes the counts of a process that ends by _exit or _Exit, which run no destructor, or becomes another
 // program by execve. Linked into every program of a coverage build (cmake/flags.cmake).
+#include <sys/resource.h>
+
+namespace {
+
+/// Lifts the limit on the size of files, which would cut the counts and so damage their file. At exit this
+/// runs before the counts are written.
+[[gnu::destructor]] void lift_limit() {
+  rlimit limit{};
+  getrlimit(RLIMIT_FSIZE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -9,6 +23,7 @@ void __gcov_reset();
 int __real_execve(const char* path, char* const* argv, char* const* environment);
 
 [[noreturn]] void __wrap__exit(int status) {
+  lift_limit();
   __gcov_dump();
   __real__exit(status);
 }

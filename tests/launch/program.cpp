@@ -137,6 +137,18 @@ std::vector<std::string> Program::wait_for_lines(const std::string& text, size_t
   return found;
 }
 
+std::vector<std::string> torchrun_environment(int rank, int size, const std::string& id) {
+  const std::string number = std::to_string(rank), all = std::to_string(size);
+  return {"RANK=" + number,
+          "WORLD_SIZE=" + all,
+          "LOCAL_RANK=" + number,
+          "LOCAL_WORLD_SIZE=" + all,
+          "MASTER_ADDR=localhost",
+          "MASTER_PORT=29511",
+          "TORCHELASTIC_RUN_ID=" + id + "-" + std::to_string(getpid()),
+          "TORCHELASTIC_RESTART_COUNT=0"};
+}
+
 int exit_code(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }

@@ -48,6 +48,9 @@ class Program {
   bool is_running_ = true;
 };
 
+/// Returns the environment that torchrun gives a rank of a job on one node, with that run id.
+std::vector<std::string> torchrun_environment(int rank, int size, const std::string& id);
+
 /// Returns the exit code in waitpid's status; -1 if a signal ended the program.
 int exit_code(int status);
 
