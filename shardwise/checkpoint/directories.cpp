@@ -1,5 +1,6 @@
 #include "shardwise/checkpoint/directories.h"
 
+#include <c10/util/FunctionRef.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -77,11 +78,29 @@ std::vector<fs::path> matching_entries(const fs::path& dir, fs::file_type type, 
   return found;
 }
 
-/// Renames the directory first, so that the next save removes what remains if this process is killed.
+/// What cannot be removed must not end a run, whose checkpoints are complete.
+void warn_of_failure(c10::function_ref<void()> removal) {
+  try {
+    removal();
+  } catch (const base::FileError& error) {
+    base::log_warning(base::one_line(error));
+  }
+}
+
+void remove_or_warn(const fs::path& directory) {
+  warn_of_failure([&] { base::remove_all(directory); });
+}
+
+/// Renames the directory first, so that the next save removes what remains if this process is killed. A
+/// directory that its user has protected from writing keeps its name.
 void remove_step(const fs::path& dir, int64_t step) {
-  const fs::path renamed = temporary_path(dir, step, base::random_bits());
-  base::rename(dir / step_name(step), renamed);
-  base::remove_all(renamed);
+  const fs::path path = dir / step_name(step), renamed = temporary_path(dir, step, base::random_bits());
+  warn_of_failure([&] {
+    if (::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0)
+      throw base::FileError("remove [SW0366]", path, errno);
+    base::rename(path, renamed);
+    base::remove_all(renamed);
+  });
 }
 
 std::regex step_names() {
@@ -130,7 +149,7 @@ void remove_stale_siblings(const fs::path& target) {
     const bool is_ours = name.starts_with(begin.substr(0, known)) &&
                          name.find_first_not_of("0123456789", known) == std::string::npos;
     if (!is_ours) continue;
-    if (const base::Fd abandoned = try_lock(directory)) base::remove_all(directory);
+    if (const base::Fd abandoned = try_lock(directory)) remove_or_warn(directory);
   }
 }
 
@@ -143,11 +162,7 @@ TemporaryDirectory::TemporaryDirectory(fs::path path, std::chrono::milliseconds 
 }
 
 TemporaryDirectory::~TemporaryDirectory() {
-  try {
-    base::remove_all(path_);
-  } catch (const std::exception& error) {
-    base::log_warning(base::one_line(error));
-  }
+  remove_or_warn(path_);
 }
 
 void TemporaryDirectory::publish(const fs::path& target) {
@@ -183,7 +198,7 @@ void remove_stale(const fs::path& dir) {
   const std::regex half_written("\\.step-[0-9]+\\.tmp-[0-9]+");
   for (const fs::path& directory : matching_entries(dir, fs::file_type::directory, half_written)) {
     if (const base::Fd abandoned = try_lock(directory))
-      base::remove_all(directory);  // a locked one is being written
+      remove_or_warn(directory);  // a locked one is being written
   }
 }
 

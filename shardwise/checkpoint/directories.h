@@ -28,7 +28,8 @@ std::filesystem::path temporary_path(const std::filesystem::path& dir, int64_t s
 
 /// Returns the temporary path for a directory `DIR/NAME` that is not a checkpoint step: `DIR/.NAME.tmp-4711`.
 std::filesystem::path temporary_sibling(const std::filesystem::path& target, uint64_t unique);
-/// Removes the temporary siblings of `target` whose process has exited. Errors: base::FileError.
+/// Removes the temporary siblings of `target` whose process has exited; warns of those that it cannot remove.
+/// Errors: base::FileError.
 void remove_stale_siblings(const std::filesystem::path& target);
 
 /// A directory that is being written. Its lock lives as long as this object and marks it as in use, unlike a
@@ -60,13 +61,13 @@ class TemporaryDirectory {
 void point_latest(const std::filesystem::path& dir, int64_t step,
                   std::chrono::milliseconds max_wait = kMaxLockWait);
 
-/// Removes the incomplete directories and links in `dir`, if it exists, whose process has exited.
-/// Errors: base::FileError.
+/// Removes the incomplete directories and links in `dir`, if it exists, whose process has exited; warns of
+/// directories that it cannot remove. Errors: base::FileError.
 void remove_stale(const std::filesystem::path& dir);
 
 /// Removes all but `keep` step directories (0 removes none). Keeps `current` and the highest steps below it;
-/// removes steps above it, which belong to an abandoned run, first and with a warning. Errors:
-/// base::FileError.
+/// removes steps above it, which belong to an abandoned run, first and with a warning; warns of those that it
+/// cannot remove, such as protected ones. Errors: base::FileError if `dir` cannot be listed.
 void prune(const std::filesystem::path& dir, int64_t current, int64_t keep);
 
 }  // namespace shardwise::checkpoint

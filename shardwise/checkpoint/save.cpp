@@ -6,7 +6,6 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/files.h"
-#include "shardwise/base/log.h"
 #include "shardwise/base/random.h"
 #include "shardwise/checkpoint/auxiliary_files.h"
 #include "shardwise/checkpoint/collective_errors.h"
@@ -80,15 +79,6 @@ void write_progress(const fs::path& directory, const FilePlan& planned, const Tr
   file.sync();
 }
 
-/// The new checkpoint is complete by now, so a failure to remove an old one must not end the run.
-void prune_or_warn(const fs::path& dir, int64_t step, int64_t keep) {
-  try {
-    prune(dir, step, keep);
-  } catch (const std::exception& error) {
-    base::log_warning(base::one_line(error));
-  }
-}
-
 }  // namespace
 
 void save(const fs::path& dir, const model::DecoderWeights& weights, const TrainState& state, int64_t keep,
@@ -118,7 +108,7 @@ void save(const fs::path& dir, const model::DecoderWeights& weights, const Train
     if (!is_rank_0) return;
     directory->publish(dir / step_name(state.step));
     point_latest(dir, state.step, wait_on_rank_0(group, kMaxLockWait));
-    prune_or_warn(dir, state.step, keep);
+    prune(dir, state.step, keep);
   });
 }
 

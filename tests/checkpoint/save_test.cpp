@@ -18,6 +18,7 @@
 #include "tests/checkpoint/fixture.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
+#include "tests/support/without_rights.h"
 
 namespace shardwise::testing::save_test {
 namespace {
@@ -201,6 +202,33 @@ TEST_F(Save, FileInPlaceOfTheDirectoryIsNamed) {
   const std::string file = dir_.put("taken", "");
   const std::string text = test::error_text<base::FileError>([&] { save_full(file, config_, full_, 1, 1); });
   EXPECT_PRED2(contains, text, file + ": Not a directory");
+}
+
+// Such as one that its user protects from --keep. The run goes on.
+TEST_F(Save, AStepThatCannotBeRemovedStaysWithAWarning) {
+  save(1);
+  const std::filesystem::path protected_step = dir_ / "step-1";
+  std::filesystem::permissions(dir_.path(), std::filesystem::perms::all);
+  std::filesystem::permissions(protected_step, std::filesystem::perms(0555));
+  const std::filesystem::path left = dir_ / ".step-1.tmp-42";
+  std::filesystem::copy(protected_step, left);
+  std::filesystem::permissions(left, std::filesystem::perms(0555));
+  const auto warning = [](const std::filesystem::path& path) {
+    return "warning: remove " + path.string() + ": Permission denied [SW0366]\n";
+  };
+  ::testing::internal::CaptureStderr();
+  on_ranks(1, [&](const comm::Group& group) {
+    RankState rank(config_, group, full_);
+    fill_(rank, full_);
+    rank.state.step = 2;
+    const test::WithoutRights nobody;
+    checkpoint::save(dir_.path(), rank.weights, rank.state, /*keep=*/1);
+  });
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), warning(left) + warning(protected_step));
+  EXPECT_EQ(names_in(dir_.path()), (Names{".step-1.tmp-42", "latest", "step-1", "step-2"}));
+  EXPECT_TRUE(latest_is_complete());
+  for (const auto& path : {protected_step, left})
+    std::filesystem::permissions(path, std::filesystem::perms::all);
 }
 
 /// Limits the size of this process's files to `bytes` during its lifetime, to simulate a full disk.

@@ -1,7 +1,5 @@
 // Ranks that read different checkpoints or texts with the same names and sizes.
 #include <gtest/gtest.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <functional>
@@ -11,6 +9,7 @@
 #include "shardwise/comm/collective_backend.h"
 #include "shardwise/train/trainer.h"
 #include "tests/support/error_text.h"
+#include "tests/support/without_rights.h"
 #include "tests/train/runs.h"
 
 namespace shardwise::testing::start_test {
@@ -161,20 +160,6 @@ TEST(Start, DetectsAModifiedText) {
   });
 }
 
-/// Makes this thread one of a user whom permissions stop, while it lives.
-class WithoutRights {
- public:
-  WithoutRights() { set(/*nobody*/ 65534); }
-  ~WithoutRights() { set(0); }
-
- private:
-  // The call of the C library would change all threads.
-  void set(uid_t user) const {
-    if (was_root_) EXPECT_EQ(syscall(SYS_setresuid, -1, user, -1), 0);
-  }
-  const bool was_root_ = geteuid() == 0;
-};
-
 TEST(Start, RefusesADirectoryThatCannotBeListed) {
   const Scratch scratch;
   train::TrainOptions options = small_options(scratch);
@@ -182,7 +167,7 @@ TEST(Start, RefusesADirectoryThatCannotBeListed) {
   fs::create_directory(*options.save);
   fs::permissions(*options.save, fs::perms::owner_write | fs::perms::owner_exec);
   fs::permissions(scratch.path(), fs::perms(0755));
-  const WithoutRights nobody;
+  const test::WithoutRights nobody;
   EXPECT_PRED2(test::contains, test::error_text([&] { Job job(options); }),
                "train: --save must be a readable and writable directory; got: ");
 }
