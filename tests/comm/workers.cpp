@@ -137,7 +137,7 @@ void run_crowded(const WorkerPlace& place, std::istream& words) {
   });
   on_threads(place.size, [&](int rank, const std::string& job) {
     try {
-      // Rank 1, which sends first, gives up first.
+      // Rank 1, which sends first, has the shorter timeout.
       comm::shm::ConnectOptions group_options = options(job, rank, place.size, place.timeout_ms / (rank + 1));
       group_options.one_shot_bytes = 1024;  // the saved limit's file belongs to another user
       comm::shm::connect(group_options).barrier();
