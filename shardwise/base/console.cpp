@@ -10,19 +10,9 @@
 namespace shardwise::base {
 namespace {
 
-constexpr const char* kClearLine = "\r\x1b[2K";
-
-const char* escape(Color color) {
-  switch (color) {
-    case Color::red:
-      return "\x1b[31m";
-    case Color::yellow:
-      return "\x1b[33m";
-    case Color::none:
-      break;
-  }
-  return "";
-}
+// Escape sequences of terminals.
+constexpr const char *kClearLine = "\r\x1b[2K", *kRed = "\x1b[31m", *kYellow = "\x1b[33m",
+                     *kPlain = "\x1b[0m";
 
 bool wants_colors() {
   // https://no-color.org: NO_COLOR counts if it is set and not empty. TERM=dumb supports no escape sequences.
@@ -51,9 +41,9 @@ void Console::line(std::string_view text, Color color) {
   const std::lock_guard lock(mutex_);
   std::string out = progress_line_.empty() ? "" : kClearLine;
   const bool is_colored = has_colors_ && color != Color::none;
-  if (is_colored) out += escape(color);
+  if (is_colored) out += color == Color::red ? kRed : kYellow;
   out += text;
-  if (is_colored) out += "\x1b[0m";
+  if (is_colored) out += kPlain;
   write(out + "\n" + clipped_progress_line());
 }
 

@@ -70,7 +70,6 @@ void check_creatable(const std::string& directory) {
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a directory";
   if (S_ISFIFO(mode)) return "a pipe";
-  if (S_ISSOCK(mode)) return "a socket";
   return "a device";
 }
 

@@ -1,16 +1,15 @@
 #include "shardwise/base/files.h"
 
 #include <gtest/gtest.h>
-#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
-#include <thread>
 
 #include "tests/support/error_text.h"
 #include "tests/support/temporary.h"
+#include "tests/support/without_rights.h"
 
 namespace shardwise::base::files_test {
 namespace {
@@ -166,20 +165,18 @@ TEST(WriteText, KeepsTheOldFileAndLeavesNoTemporaryFileOnFailure) {
 
 // root may read any directory, but not a thread of another file-system user.
 TEST(MakeDirectories, NeedsNoPermissionToReadTheParent) {
-  constexpr uid_t kNobody = 65534;
   const test::TemporaryDirectory directory;
   const std::string parent = directory / "parent";
   fs::create_directory(parent);
   fs::permissions(directory.path(), fs::perms(0755));
-  ASSERT_EQ(::chown(parent.c_str(), ::geteuid() == 0 ? kNobody : ::geteuid(), -1), 0);
-  fs::permissions(parent, fs::perms(0300));
-  std::thread([&] {
-    ::setfsuid(kNobody);
+  fs::permissions(parent, fs::perms(0333));
+  {
+    const test::WithoutRights nobody;
     EXPECT_EQ(error_text<FileError>([&] { sync_directory(parent); }),
               "open directory " + parent + ": Permission denied");
     EXPECT_NO_THROW(make_directories(parent + "/new/deeper"));
-  }).join();
-  fs::permissions(parent, fs::perms(0700));
+  }
+  fs::permissions(parent, fs::perms(0755));
   EXPECT_TRUE(is_directory(parent + "/new/deeper"));
 }
 
@@ -225,6 +222,18 @@ TEST(CheckWritableDirectory, NamesTheDirectoryInErrors) {
   EXPECT_PRED2(contains, error_text([&] { check_writable_directory(directory / "file/b"); }),
                "save directory " + (directory / "file/b"));
   EXPECT_PRED2(contains, error_text([] { check_writable_directory("/proc/shardwise"); }), "/proc/shardwise");
+  const std::string refused = "save directory /proc: must be a writable directory; got: create";
+  EXPECT_PRED2(contains, error_text([] { check_writable_directory("/proc"); }),
+               refused);  // without O_TMPFILE
+}
+
+TEST(CheckWritableDirectory, RefusesAnotherUsersDirectory) {
+  const test::TemporaryDirectory directory;
+  fs::permissions(directory.path(), fs::perms(0555));
+  const test::WithoutRights nobody;
+  EXPECT_EQ(error_text([&] { check_writable_directory(directory.path()); }),
+            "save directory " + directory.path() + ": must be a writable directory; got: create in " +
+                directory.path() + ": Permission denied");
 }
 
 TEST(RemoveAll, AcceptsAMissingPath) {

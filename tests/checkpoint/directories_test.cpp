@@ -110,6 +110,29 @@ TEST(TemporaryDirectory, AndLatestDoNotWaitForeverForTheParentsLock) {
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
+// The target appeared while the directory was written.
+TEST(TemporaryDirectory, PublishesNothingOverANewTarget) {
+  const test::TemporaryDirectory dir;
+  dir.put("model/theirs", "");
+  TemporaryDirectory ours(dir / ".model.tmp-1");
+  EXPECT_FALSE(ours.publish_new(dir / "model"));
+  EXPECT_TRUE(fs::exists(dir / "model/theirs"));
+  EXPECT_TRUE(fs::exists(dir / ".model.tmp-1"));
+}
+
+// A rename to another mount fails, whatever the file system.
+TEST(TemporaryDirectory, NamesATargetThatItCannotBecome) {
+  const test::TemporaryDirectory dir;
+  const std::string target = "/dev/shm/shardwise-test-" + std::to_string(getpid());
+  TemporaryDirectory ours(dir / "ours");
+  EXPECT_EQ(test::error_text<base::FileError>([&] { ours.publish_new(target); }),
+            "rename to " + target + ": Invalid cross-device link");
+  fs::create_directory(target);
+  EXPECT_EQ(test::error_text<base::FileError>([&] { ours.publish(target); }),
+            "exchange with " + target + ": Invalid cross-device link");
+  fs::remove(target);
+}
+
 // Another process must not remove a directory between its creation and its lock.
 TEST(TemporaryDirectory, CreationAndCleanupLockTheParent) {
   const test::TemporaryDirectory dir;

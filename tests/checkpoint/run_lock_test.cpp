@@ -9,6 +9,7 @@
 
 #include "shardwise/base/files.h"
 #include "tests/support/error_text.h"
+#include "tests/support/small_files.h"
 #include "tests/support/temporary.h"
 
 namespace shardwise::checkpoint::run_lock_test {
@@ -45,6 +46,13 @@ TEST(RunLock, AKilledRunReleasesIt) {
   RunLock second(dir.path());  // also while the kernel still removes the process
   waitpid(pid, nullptr, 0);
   close(ready[0]), close(ready[1]);
+}
+
+TEST(RunLock, AFullDiskIsNamed) {
+  const test::TemporaryDirectory dir;
+  const test::SmallFiles small(0);
+  EXPECT_EQ(error_text<base::FileError>([&] { RunLock lock(dir.path()); }),
+            "write " + dir / ".lock: File too large");
 }
 
 TEST(RunLock, ALinkIsNotFollowed) {

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "tests/checkpoint/fixture.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
+#include "tests/support/small_files.h"
 #include "tests/support/without_rights.h"
 
 namespace shardwise::testing::save_test {
@@ -231,29 +231,11 @@ TEST_F(Save, AStepThatCannotBeRemovedStaysWithAWarning) {
     std::filesystem::permissions(path, std::filesystem::perms::all);
 }
 
-/// Limits the size of this process's files to `bytes` during its lifetime, to simulate a full disk.
-class SmallFiles {
- public:
-  explicit SmallFiles(rlim_t bytes) : old_action_(::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &old_limit_);
-    const rlimit limit{bytes, old_limit_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~SmallFiles() {
-    ::setrlimit(RLIMIT_FSIZE, &old_limit_);
-    ::signal(SIGXFSZ, old_action_);
-  }
-
- private:
-  rlimit old_limit_{};
-  void (*old_action_)(int);
-};
-
 TEST_F(Save, FullDiskIsReportedAndKeepsTheOldCheckpoint) {
   save(4);
   std::vector<std::string> errors(2);
   {
-    const SmallFiles small(20'000);
+    const test::SmallFiles small(20'000);
     on_ranks(2, [&](const comm::Group& group) {
       RankState rank(config_, group, full_);
       rank.state.step = 5;
