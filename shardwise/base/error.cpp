@@ -77,7 +77,7 @@ std::string printable(std::string_view text) {
 
 std::string shortened(std::string_view text, size_t max_bytes) {
   constexpr std::string_view kMore = "...";
-  const std::string shown = printable(text.substr(0, max_bytes + 1));  // escapes only lengthen it
+  std::string shown = printable(text.substr(0, max_bytes + 1));  // escapes only lengthen it
   if (shown.size() <= max_bytes) return shown;
   size_t end = max_bytes - kMore.size();
   while (end > 0 && is_utf8_continuation(static_cast<uint8_t>(shown[end]))) --end;  // within a character

@@ -16,7 +16,7 @@ extern "C" const char* __tsan_default_suppressions() {
   return "race_top:ATen/ParallelOpenMP.h\nrace_top:ATen/Parallel-inl.h\n";
 }
 extern "C" const char* __tsan_default_options();
-extern "C" const char* __tsan_default_options() {
+extern "C" [[gnu::weak]] const char* __tsan_default_options() {  // the tests have more options
   return "ignore_noninstrumented_modules=1";
 }
 // NOLINTEND(bugprone-reserved-identifier)
