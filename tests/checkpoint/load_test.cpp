@@ -129,8 +129,10 @@ TEST(LoadCost, TotalBytesAreTheFilePlusReplicatedTensors) {
 TEST(LoadCost, IsARangeForManyRanks) {
   const auto logged = [](std::vector<int64_t> bytes_read) {
     ::testing::internal::CaptureStderr();
-    checkpoint::log_load("train", "model", {.seconds = 0.52, .bytes_read = std::move(bytes_read)},
-                         comm::Group());
+    checkpoint::LoadCost cost;
+    cost.seconds = 0.52;
+    cost.bytes_read = std::move(bytes_read);
+    checkpoint::log_load("train", "model", cost, comm::Group());
     return ::testing::internal::GetCapturedStderr();
   };
   EXPECT_EQ(logged({12'300'000, 12'290'000}), "train: read 12.30, 12.29 MB in 0.52 s from model\n");
