@@ -78,11 +78,11 @@ std::vector<fs::path> matching_entries(const fs::path& dir, fs::file_type type, 
   return found;
 }
 
-/// What cannot be removed must not end a run, whose checkpoints are complete.
-void warn_of_failure(c10::function_ref<void()> removal) {
+/// A cleanup that fails must not end a run, whose checkpoints are complete.
+void warn_of_failure(c10::function_ref<void()> cleanup) {
   try {
-    removal();
-  } catch (const base::FileError& error) {
+    cleanup();
+  } catch (const std::exception& error) {
     base::log_warning(base::one_line(error));
   }
 }
@@ -92,7 +92,7 @@ void remove_or_warn(const fs::path& directory) {
 }
 
 /// Renames the directory first, so that the next save removes what remains if this process is killed. A
-/// directory that its user has protected from writing keeps its name.
+/// write-protected directory keeps its name.
 void remove_step(const fs::path& dir, int64_t step) {
   const fs::path path = dir / step_name(step), renamed = temporary_path(dir, step, base::random_bits());
   warn_of_failure([&] {
@@ -204,7 +204,8 @@ void remove_stale(const fs::path& dir) {
 
 void prune(const fs::path& dir, int64_t current, int64_t keep) {
   if (keep == 0) return;
-  std::vector<int64_t> steps = steps_in(dir);
+  std::vector<int64_t> steps;
+  warn_of_failure([&] { steps = steps_in(dir); });
   // Sorts the directories to keep to the front.
   std::sort(steps.begin(), steps.end(),
             [&](int64_t a, int64_t b) { return std::pair(a > current, -a) < std::pair(b > current, -b); });

@@ -66,8 +66,8 @@ void point_latest(const std::filesystem::path& dir, int64_t step,
 void remove_stale(const std::filesystem::path& dir);
 
 /// Removes all but `keep` step directories (0 removes none). Keeps `current` and the highest steps below it;
-/// removes steps above it, which belong to an abandoned run, first and with a warning; warns of those that it
-/// cannot remove, such as protected ones. Errors: base::FileError if `dir` cannot be listed.
+/// removes steps above it, which belong to an abandoned run, first and with a warning. What it cannot remove,
+/// such as a write-protected step, is a warning too.
 void prune(const std::filesystem::path& dir, int64_t current, int64_t keep);
 
 }  // namespace shardwise::checkpoint

@@ -204,7 +204,7 @@ TEST_F(Save, FileInPlaceOfTheDirectoryIsNamed) {
   EXPECT_PRED2(contains, text, file + ": Not a directory");
 }
 
-// Such as one that its user protects from --keep. The run goes on.
+// Such as a write-protected one. The run goes on.
 TEST_F(Save, AStepThatCannotBeRemovedStaysWithAWarning) {
   save(1);
   const std::filesystem::path protected_step = dir_ / "step-1";
