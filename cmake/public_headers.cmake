@@ -24,12 +24,15 @@ set(SHARDWISE_PUBLIC_HEADERS
   launch/process_group.h
 
   kernels/gelu.h
+  kernels/panel_shape.h
+  kernels/panels.h
   kernels/random.h
   kernels/rotary.h
   kernels/swiglu.h
 
   quant/format.h
   quant/matrix.h
+  quant/panels.h
 
   parallel/async_conjugate.h
   parallel/collectives.h

@@ -9,7 +9,7 @@
 #
 # `<name>_isa.cpp` files are compiled once per instruction set, with SHARDWISE_ISA as their namespace, and selected at run
 # time. Their headers define no function that is emitted out of line, so that they share none with other files
-# (tools/check_isa_symbols).
+# (tools/check_isa_symbols). `<name>_vnni.cpp` files are compiled for AVX-512 VNNI only, whose instructions they name.
 #
 # A directory that contains `no_<part>.cpp` is an optional part (cmake/optional.cmake): with SHARDWISE_HAS_<PART> all its
 # other sources are compiled, without it only this one.
@@ -18,6 +18,7 @@ set(SHARDWISE_ISA_FLAGS_baseline "")
 set(SHARDWISE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(SHARDWISE_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq
     -mprefer-vector-width=512)
+set(SHARDWISE_ISA_FLAGS_avx512_vnni ${SHARDWISE_ISA_FLAGS_avx512} -mavx512vnni)
 
 function(_shardwise_find result)
   set(sources "")
@@ -44,15 +45,13 @@ function(_shardwise_choose result room sources)
   set(${result} "${chosen}" PARENT_SCOPE)
 endfunction()
 
-function(_shardwise_isa target sources)
-  foreach(isa baseline avx2 avx512)
-    add_library(${target}_${isa} OBJECT ${sources})
-    target_link_libraries(${target}_${isa} PRIVATE shardwise_flags)
-    target_include_directories(${target}_${isa} PRIVATE "${PROJECT_SOURCE_DIR}")
-    target_compile_definitions(${target}_${isa} PRIVATE SHARDWISE_ISA=${isa})
-    target_compile_options(${target}_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math ${SHARDWISE_ISA_FLAGS_${isa}})
-    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
-  endforeach()
+function(_shardwise_isa target isa sources)
+  add_library(${target}_${isa} OBJECT ${sources})
+  target_link_libraries(${target}_${isa} PRIVATE shardwise_flags)
+  target_include_directories(${target}_${isa} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_compile_definitions(${target}_${isa} PRIVATE SHARDWISE_ISA=${isa})
+  target_compile_options(${target}_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math ${SHARDWISE_ISA_FLAGS_${isa}})
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
 endfunction()
 
 # Translates names of rooms into their targets.
@@ -86,7 +85,9 @@ function(shardwise_room room)
   _shardwise_choose(sources "${room}" "${sources}")
   set(isa_sources ${sources})
   list(FILTER isa_sources INCLUDE REGEX "_isa\\.cpp$")
-  list(FILTER sources EXCLUDE REGEX "(_isa|/main)\\.cpp$")
+  set(vnni_sources ${sources})
+  list(FILTER vnni_sources INCLUDE REGEX "_vnni\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(_isa|_vnni|/main)\\.cpp$")
   string(REPLACE "/" "_" name "${room}")
   set(target shardwise_${name})
   _shardwise_library(${name} ${target} ${sources})
@@ -94,8 +95,15 @@ function(shardwise_room room)
   target_link_libraries(${target} PUBLIC ${links} PRIVATE $<BUILD_INTERFACE:shardwise_flags> ${ROOM_HIDES})
   shardwise_unity(${target})
   set_source_files_properties(${apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  if(isa_sources)
-    _shardwise_isa(${target} "${isa_sources}")
+  foreach(isa baseline avx2 avx512)
+    if(isa_sources)
+      _shardwise_isa(${target} ${isa} "${isa_sources}")
+    endif()
+  endforeach()
+  if(vnni_sources)
+    _shardwise_isa(${target} avx512_vnni "${vnni_sources}")
+    # GCC 12 reports the undefined vectors of its own intrinsics (GCC bug 105593).
+    target_compile_options(${target}_avx512_vnni PRIVATE -Wno-uninitialized -Wno-maybe-uninitialized)
   endif()
   if(NOT ROOM_PCH)
     set(ROOM_PCH tensor)

@@ -1,27 +1,62 @@
 #include "shardwise/base/isa.h"
 
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "shardwise/base/environment.h"
+
 namespace shardwise::base {
 namespace {
 
+constexpr Isa kAll[] = {Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::avx512_bf16};
+
 // The features are those of SHARDWISE_ISA_FLAGS_* in cmake/room.cmake.
 Isa detect() {
-  const bool has_avx2 =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (has_avx2 && has_avx512) return Isa::avx512;
-  return has_avx2 ? Isa::avx2 : Isa::baseline;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+    return Isa::baseline;
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+    return Isa::avx2;
+  if (!__builtin_cpu_supports("avx512vnni")) return Isa::avx512;
+  return __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512_vnni;
+}
+
+Isa limited() {
+  const auto limit = env_text("SHARDWISE_MAX_ISA");
+  if (!limit) return processor_isa();
+  for (const Isa isa : kAll)
+    if (*limit == name_of(isa)) return std::min(isa, processor_isa());
+  TORCH_CHECK_VALUE(false, "environment: SHARDWISE_MAX_ISA must be baseline, avx2, avx512, avx512_vnni or ",
+                    "avx512_bf16; got ", *limit, " [SW0705]");
 }
 
 }  // namespace
 
 Isa best_isa() {
+  static const Isa isa = limited();
+  return isa;
+}
+
+Isa processor_isa() {
   static const Isa isa = detect();
   return isa;
 }
 
-bool has_avx512_bf16() {
-  return best_isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
+const char* name_of(Isa isa) {
+  switch (isa) {
+    case Isa::baseline:
+      return "baseline";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::avx512_vnni:
+      return "avx512_vnni";
+    case Isa::avx512_bf16:
+      return "avx512_bf16";
+  }
+  return "";
 }
 
 }  // namespace shardwise::base

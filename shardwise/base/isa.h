@@ -1,16 +1,22 @@
-// The instruction sets for which inner loops (`*_isa.cpp`) are compiled (cmake/room.cmake), and the
-// processor's features that select among them at run time. No library header: isa sources include this.
+// The instruction sets for which inner loops are compiled (cmake/room.cmake), and the processor's features
+// that select among them at run time. No library header: isa sources include this.
 #pragma once
 
 namespace shardwise::base {
 
-/// An instruction set for which the inner loops are compiled.
-enum class Isa { baseline, avx2, avx512 };
+/// An instruction set for which inner loops are compiled; each contains those before it. `*_isa.cpp` are
+/// compiled for the first three, `*_vnni.cpp` for the fourth. At the fifth torch's bf16 products are used.
+enum class Isa { baseline, avx2, avx512, avx512_vnni, avx512_bf16 };
 
-/// Returns the widest instruction set that this processor supports.
+/// Returns the widest instruction set that this processor supports, or a lower one that SHARDWISE_MAX_ISA
+/// names: baseline, avx2, avx512, avx512_vnni or avx512_bf16.
+/// Errors: c10::ValueError if SHARDWISE_MAX_ISA is none of these.
 Isa best_isa();
 
-/// Returns true if this processor has AVX-512 and its products of bf16 pairs.
-bool has_avx512_bf16();
+/// Returns the widest instruction set that this processor supports.
+Isa processor_isa();
+
+/// Returns the name of `isa`, as in SHARDWISE_MAX_ISA.
+const char* name_of(Isa isa);
 
 }  // namespace shardwise::base

@@ -1,7 +1,9 @@
 #include "shardwise/checkpoint/load_packed.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/equal.h>
+#include <c10/util/Half.h>
 
 #include <algorithm>
 
@@ -32,9 +34,9 @@ struct PackedWeightReader {
   const config::Config& config;
   int rank;
   ValidationErrors& errors;
+  quant::Matrix matrix;
 
   const Quantization& quantization() const { return *config.quantization; }
-  quant::Matrix& matrix() const { return *weight.quantized; }
 
   PackedPart part(const std::string& leaf) const {
     for (const PackedPart& part : config::packed_parts(quantization())) {
@@ -100,13 +102,13 @@ int64_t shift_of(int64_t position, const Quantization& q) {
   return q.bits * (is_awq ? kAwqPositions[position] : position);
 }
 
-void read_zero_points(const PackedWeightReader& packed) {
+void read_zero_points(PackedWeightReader& packed) {
   const Quantization& q = packed.quantization();
   const PackedPart part = packed.part(".qzeros");
   const Tensor words = at::empty(packed.local_shape(part), at::kInt);
   packed.read(part, words);
   const auto* word = elements<uint32_t>(words);
-  auto* zero_points = elements_<uint8_t>(packed.matrix().zero_points);
+  auto* zero_points = elements_<uint8_t>(packed.matrix.zero_points);
   const int64_t groups = words.size(1);
   const auto mask = static_cast<uint32_t>((1 << q.bits) - 1);
   const int offset = q.zero_points_minus_one;
@@ -132,8 +134,8 @@ void repack_row_(uint32_t* qweight, int64_t first_value, const uint32_t* words, 
 }
 
 /// Repacks AWQ's words, which run along the output features, to words along the input features.
-void read_awq_qweight(const PackedWeightReader& packed) {
-  quant::Matrix& m = packed.matrix();
+void read_awq_qweight(PackedWeightReader& packed) {
+  quant::Matrix& m = packed.matrix;
   const PackedPart part = packed.part(".qweight");
   const WeightRowReader source(packed.files, packed.stored(part), packed.config, packed.rank);
   const int64_t first_value = m.columns.begin - m.words().begin * 8, row_words = m.qweight.size(1);
@@ -166,16 +168,18 @@ void check_group(int64_t group, int64_t column, const quant::Matrix& m, const st
 }
 
 /// Reads the group index of each column, which must be the same for the segments of a fused weight (q|k|v).
-void read_groups(const PackedWeightReader& packed) {
-  quant::Matrix& m = packed.matrix();
+/// Returns whether they are valid.
+bool read_groups(PackedWeightReader& packed) {
+  quant::Matrix& m = packed.matrix;
   const PackedPart part = packed.part(".g_idx");
   Tensor first;
+  bool is_valid = true;
   for (const model::StoredTensor& stored : packed.stored(part)) {
     const Tensor listed = at::empty(packed.local_shape(part), at::kInt);
     packed.read(stored, listed);
     const auto* group = elements<int32_t>(listed);
     if (!first.defined()) first = listed;
-    packed.errors.collect([&] {
+    is_valid &= packed.errors.collect([&] {
       for (int64_t column = 0; column < m.width(); ++column)
         check_group(group[column], column, m, stored.name);
       TORCH_CHECK_VALUE(at::equal(first, listed), stored.name,
@@ -184,21 +188,50 @@ void read_groups(const PackedWeightReader& packed) {
     });
   }
   if (m.group_index.defined()) m.group_index.copy_(first);
+  return is_valid;
+}
+
+/// Checks that panels, whose scales are fp16, can hold the scales. They have been checked to be finite.
+void check_scales(const Tensor& scales, const std::string& name) {
+  const auto* scale = elements<float>(scales);
+  for (int64_t i = 0; i < scales.numel(); ++i) {
+    TORCH_CHECK_VALUE(static_cast<float>(c10::Half(scale[i])) == scale[i], name,
+                      ": scales must be fp16 numbers; got ", scale[i], " [SW0706]");
+  }
+}
+
+/// Makes room for zero points if the files are not symmetric, though they say so.
+void allow_zero_points_(quant::Panels& panels, quant::Matrix& matrix) {
+  const bool is_symmetric = matrix.zero_points.eq(matrix.format.symmetric_zero_point()).all().item<bool>();
+  if (is_symmetric || panels.format.has_zero_points) return;
+  matrix.format.has_zero_points = true;
+  panels = quant::Panels::zeros(matrix.format, panels.rows, panels.in_features, panels.columns);
 }
 
 }  // namespace
 
 void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const config::Config& config,
                  int rank, ValidationErrors& errors) {
-  const PackedWeightReader packed{files, weight, config, rank, errors};
+  quant::Panels& panels = *weight.quantized;
+  PackedWeightReader packed{
+      files, weight, config,
+      rank,  errors, quant::Matrix::empty(panels.format, panels.rows, panels.in_features, panels.columns)};
+  bool is_valid = true;
   if (config.quantization->file_format == Quantization::FileFormat::awq) {
     read_awq_qweight(packed);
   } else {
-    packed.read(packed.part(".qweight"), weight.quantized->qweight);
-    read_groups(packed);
+    packed.read(packed.part(".qweight"), packed.matrix.qweight);
+    is_valid = read_groups(packed);
   }
-  packed.read(packed.part(".scales"), weight.quantized->scales);
+  packed.read(packed.part(".scales"), packed.matrix.scales);
   read_zero_points(packed);
+  if (!is_valid) return;
+  errors.collect([&] {
+    check_scales(packed.matrix.scales, weight.name);
+    allow_zero_points_(panels, packed.matrix);
+    if (packed.matrix.group_index.defined()) quant::set_groups_(panels, packed.matrix.group_index);
+    quant::pack_rows_(panels, /*begin=*/0, packed.matrix);
+  });
 }
 
 }  // namespace shardwise::checkpoint

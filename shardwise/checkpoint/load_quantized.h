@@ -24,8 +24,4 @@ namespace shardwise::checkpoint {
 void load_quantized(const WeightFiles& files, const parallel::Parameter& weight, const config::Config& config,
                     const comm::Group& group, ValidationErrors& errors);
 
-/// Checks the maximum magnitude of each group. Errors: c10::ValueError beginning with `name` for one that is
-/// NaN or too large for an fp16 scale.
-void check_magnitudes(const at::Tensor& maxima, const quant::Format& format, const std::string& name);
-
 }  // namespace shardwise::checkpoint

@@ -123,7 +123,7 @@ class Writer {
     const Tensor w = source.read({weight.rows.begin + rows.begin, weight.rows.begin + rows.end},
                                  weight.in_features, at::kFloat);
     const Tensor maxima = quant::group_maxima(w, format(), weight.in_features, all);
-    check_magnitudes(maxima, format(), weight.dense.name);
+    quant::check_maxima(maxima, format(), weight.dense.name);
     quant::Matrix m = quant::Matrix::empty(format(), rows.size(), weight.in_features, all);
     quant::quantize_rows_(m, /*begin=*/0, w, maxima);
     return m;

@@ -22,7 +22,8 @@ void add_model_flags(Flags& flags, ModelOptions& o) {
   flags.value("--dtype NAME", o.dtype, "fp32 or bf16; auto: bf16 for a bf16 model, else fp32 [auto]");
   flags.value("--load-format NAME", o.load_format,
               "auto: load the weights; dummy: random weights from --seed, for benchmarks [auto]");
-  flags.value("--quantize NAME", o.quantize, "int8 or int4: quantize the linear weights while loading");
+  flags.value("--quantize NAME", o.quantize,
+              "int8 or int4: quantize the linear weights while loading, dummy ones too");
   flags.value("--group-size N", o.group_size,
               "with --quantize: input features per scale: 32, 64 or 128 [128; int8: a scale per row]");
   add_tp_flag(flags, o.tp);
@@ -52,8 +53,9 @@ ModelSource::ModelSource(const std::string& command, const ModelOptions& options
   if (!is_dummy()) checkpoint::check(directory_, /*needs_state=*/false);
   config_ = config::load_config(directory_);
   config_.quantization = loaded_quantization(command, options, config_);
-  TORCH_CHECK_VALUE(!is_dummy() || !config_.quantization, command,
-                    ": --load-format dummy needs unquantized weights; got quantized weights [SW0099]");
+  TORCH_CHECK_VALUE(!is_dummy() || !config_.quantization || !config_.quantization->is_packed(), command,
+                    ": --load-format dummy needs a model of unquantized weights; got ",
+                    config_.quantization ? config_.quantization->text() : "", " [SW0099]");
   config::check_ranks(command, config_, options.tp);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/isa.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/program.h"
@@ -46,6 +47,7 @@ void print_help() {
 }
 
 int run(const Call& call) {
+  base::best_isa();  // refuses an invalid SHARDWISE_MAX_ISA before work starts
   const std::string name = call.argv.size() > 1 ? call.argv[1] : "";
   if (name == "--help" || name == "-h" || name == "help") return print_help(), 0;
   if (name == "--version") return std::puts("shardwise " SHARDWISE_VERSION " (PyTorch " TORCH_VERSION ")"), 0;

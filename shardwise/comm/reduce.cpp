@@ -11,7 +11,7 @@ namespace {
 
 const ReduceKernels& kernels_for_this_cpu() {
   const base::Isa isa = base::best_isa();
-  if (isa == base::Isa::avx512) return avx512::reduce_kernels;
+  if (isa >= base::Isa::avx512) return avx512::reduce_kernels;
   return isa == base::Isa::avx2 ? avx2::reduce_kernels : baseline::reduce_kernels;
 }
 

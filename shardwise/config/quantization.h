@@ -21,7 +21,7 @@ struct Quantization {
   FileFormat file_format = FileFormat::dense;  // dense, gptq or awq
   int64_t bits = 4;                            // per weight: 4 or 8
   int64_t group_size = 0;             // input features that share a scale and zero point; 0: a full row
-  bool is_symmetric = true;           // the file's "sym"; has no effect
+  bool is_symmetric = true;           // the file's "sym": all zero points are equal
   bool desc_act = false;              // GPTQ's act-order: g_idx assigns each column to a group in any order
   bool zero_points_minus_one = true;  // the first GPTQ version stores zero points minus one
   bool lm_head = false;               // quantizes lm_head too

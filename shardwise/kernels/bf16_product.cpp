@@ -69,7 +69,7 @@ void add_rows_(const at::Tensor& main_grad, const at::Tensor& dy_transposed, con
 }  // namespace
 
 bool has_bf16_products() {
-  return base::has_avx512_bf16();
+  return base::best_isa() >= base::Isa::avx512_bf16;
 }
 
 void add_bf16_product_(const at::Tensor& main_grad, const at::Tensor& dy, const at::Tensor& x) {

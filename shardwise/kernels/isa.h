@@ -30,7 +30,7 @@ using base::Isa;
   }                                                                        \
   template <class T>                                                       \
   Loops<T> name(base::Isa isa = base::best_isa()) {                        \
-    if (isa == base::Isa::avx512) return avx512::name<T>();                \
+    if (isa >= base::Isa::avx512) return avx512::name<T>();                \
     return isa == base::Isa::avx2 ? avx2::name<T>() : baseline::name<T>(); \
   }
 

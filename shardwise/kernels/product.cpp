@@ -36,7 +36,7 @@ void check_product(const Tensor& y, const Tensor& a, const Tensor& b) {
 }
 
 bool uses_onednn(const Tensor& a, const Tensor& b) {
-  return a.scalar_type() == at::kFloat && best_isa() == Isa::avx512 &&
+  return a.scalar_type() == at::kFloat && best_isa() >= Isa::avx512 &&
          a.size(0) * a.size(1) * b.size(1) >= kMinOneDnnProducts;
 }
 

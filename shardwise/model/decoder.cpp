@@ -33,7 +33,7 @@ struct LayerFactory {
     if (weight.format == config::StorageFormat::dense) return std::nullopt;
     const config::Quantization& q = *config().quantization;
     const auto grouping = q.desc_act ? quant::Grouping::by_column : quant::Grouping::in_order;
-    return quant::Format{q.bits, q.group_size, grouping};
+    return quant::Format{q.bits, q.group_size, grouping, /*has_zero_points=*/!q.is_symmetric};
   }
 
   nn::VocabParallelEmbedding embedding() const {
@@ -41,7 +41,8 @@ struct LayerFactory {
     const config::ParameterInfo& table = weight(name);
     const base::Split& vocab = layout().vocab;
     if (const auto quantized = format(table)) {
-      return {parallel::make_quantized_parameter(table.name, table.shape, table.rule, *quantized, group()),
+      return {parallel::make_quantized_parameter(table.name, table.shape, table.rule, table.init, *quantized,
+                                                 group()),
               vocab, weights.dtype()};
     }
     return {name, config().hidden_size, vocab, table.init, group(), weights.dtype()};

@@ -20,7 +20,8 @@ ParameterPtr make_weight(const std::string& name, const LinearOptions& options, 
                          const comm::Group& group, at::ScalarType dtype) {
   const std::vector<int64_t> shape{options.out_features, options.in_features};
   if (options.quantized)
-    return parallel::make_quantized_parameter(name + ".weight", shape, rule, *options.quantized, group);
+    return parallel::make_quantized_parameter(name + ".weight", shape, rule, options.init, *options.quantized,
+                                              group);
   return parallel::make_parameter(name + ".weight", shape, rule, options.init, group, dtype);
 }
 

@@ -7,6 +7,7 @@
 
 #include "shardwise/base/hash.h"
 #include "shardwise/kernels/tensors.h"
+#include "shardwise/parallel/quantized_parameter.h"
 
 namespace shardwise::parallel {
 
@@ -52,7 +53,7 @@ int64_t Parameter::global_numel() const {
 
 int64_t Parameter::size(int64_t dim) const {
   if (!quantized) return value.size(dim);
-  return dim == 0 ? quantized->rows() : quantized->width();
+  return dim == 0 ? quantized->rows : quantized->width();
 }
 
 int64_t Parameter::bytes() const {
@@ -79,7 +80,7 @@ ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape,
 }
 
 ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule,
-                                      const quant::Format& format, const comm::Group& group) {
+                                      Init init, const quant::Format& format, const comm::Group& group) {
   const int64_t in_features = global_shape.at(1);
   const bool shards_columns = !rule.is_replicated() && rule.dim == 1;
   TORCH_CHECK_VALUE(!shards_columns || rule.segments.size() == 1, name,
@@ -88,14 +89,25 @@ ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> glo
   const base::Range columns =
       shards_columns ? rule.segments[0].range(group.rank()) : base::Range{0, in_features};
   const int64_t rows = rule.local_shape(global_shape, group.rank())[0];
-  auto matrix = std::make_shared<quant::Matrix>(quant::Matrix::empty(format, rows, in_features, columns));
+  auto panels = std::make_shared<quant::Panels>(quant::Panels::zeros(format, rows, in_features, columns));
   return std::make_shared<Parameter>(Parameter{std::move(name), std::move(global_shape), std::move(rule),
-                                               Init::constant(0), Tensor(), Tensor(), std::move(matrix)});
+                                               init, Tensor(), Tensor(), std::move(panels)});
 }
 
+namespace {
+
+void initialize_quantized_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
+  const ParameterPtr dense = make_parameter(parameter.name, parameter.global_shape, parameter.rule,
+                                            parameter.init, group, at::kFloat);
+  initialize_(*dense, key, group);
+  const Tensor w = dense->value.detach();
+  quantize_rows_(parameter, /*begin=*/0, w, group_maxima(parameter, w, group));
+}
+
+}  // namespace
+
 void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
-  TORCH_CHECK_VALUE(!parameter.quantized, parameter.name,
-                    ": must be dense to be initialized; got a quantized weight [SW0455]");
+  if (parameter.quantized) return initialize_quantized_(parameter, key, group);
   const kernels::RandomKey parameter_key = key.fold(base::hash_of(parameter.name));
   for (size_t segment = 0; segment < parameter.rule.segments.size(); ++segment) {
     draw_segment_(parameter, segment, parameter_key, group.rank());

@@ -11,7 +11,7 @@
 #include "shardwise/base/split.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/kernels/random.h"
-#include "shardwise/quant/matrix.h"
+#include "shardwise/quant/panels.h"
 
 namespace shardwise::parallel {
 
@@ -29,7 +29,7 @@ struct Parameter {
   Init init;                          // of `initialize_`
   at::Tensor value;                   // a leaf; requires grad unless frozen
   at::Tensor main_grad;               // fp32 (fp64 for fp64); undefined until zero_grad_, and when frozen
-  std::shared_ptr<quant::Matrix> quantized = nullptr;  // null: the weight is dense
+  std::shared_ptr<quant::Panels> quantized = nullptr;  // null: the weight is dense
 
   /// Returns the number of elements of the unsharded parameter.
   int64_t global_numel() const;
@@ -53,14 +53,15 @@ std::optional<at::Tensor> leaf_of(const ParameterPtr& parameter);
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape, base::ShardRule rule,
                             Init init, const comm::Group& group, at::ScalarType dtype);
 
-/// Allocates the local shard of a quantized weight [out, in], uninitialized.
+/// Allocates the local shard of a quantized weight [out, in] with zero values.
 /// Errors: c10::ValueError if `rule` shards columns as more than one segment.
 ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> global_shape,
-                                      base::ShardRule rule, const quant::Format& format,
+                                      base::ShardRule rule, Init init, const quant::Format& format,
                                       const comm::Group& group);
 
 /// Initializes the local shard with random values that depend on `key`, the parameter's name and the
-/// element's index in the full tensor. Errors: c10::ValueError if the weight is quantized.
+/// element's index in the full tensor; a quantized weight with the quantized values. Collective if ranks
+/// share rows of a quantized weight. Cost: memory for the local shard in fp32 if the weight is quantized.
 void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group);
 
 /// Freezes the parameter: from now on it has no gradient to compute, synchronize or store. Every rank must

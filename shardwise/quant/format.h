@@ -17,6 +17,7 @@ struct Format {
   int64_t bits;            // per quantized value: 4 or 8
   int64_t group_size = 0;  // columns of the unsharded row that share a scale and a zero point; 0: all columns
   Grouping grouping = Grouping::in_order;  // how columns are assigned to groups
+  bool has_zero_points = false;            // otherwise all are symmetric_zero_point()
   bool operator==(const Format&) const = default;
 
   /// Returns how many values a packed 32-bit word holds.

@@ -1,7 +1,8 @@
-// One rank's shard of a quantized weight [out, in]: full rows, or a range of columns.
+// Rows of one rank's shard of a quantized weight [out, in], as files and quantization produce them: full
+// rows, or a range of columns.
 //
 // A range of columns may begin and end within a group or a packed word; both ranks then store that group's
-// scale and that word. quantize.h and checkpoint/ create matrices, product.h multiplies with them.
+// scale and that word. quantize.h and checkpoint/ create matrices, panels.h packs them for products.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -36,10 +37,5 @@ struct Matrix {
 
 /// Checks that the tensors of `matrix` are on the CPU. Errors: c10::ValueError.
 void check_on_cpu(const char* op, const Matrix& matrix);
-
-/// Dequantizes the rows [rows.begin, rows.end) into `w`, computing in fp32 and rounding once.
-/// Shapes: `w` [rows, width] contiguous, fp64, fp32, bf16 or fp16.
-/// Errors: c10::ValueError if the shape or dtype does not match, or a tensor is not on the CPU.
-void dequantize_out(at::Tensor& w, const Matrix& matrix, const base::Range& rows);
 
 }  // namespace shardwise::quant

@@ -1,56 +1,210 @@
 #include "shardwise/quant/product.h"
 
+#include <ATen/native/CPUBlas.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 
+#include "shardwise/kernels/panel_rows_isa.h"
+#include "shardwise/kernels/panel_rows_vnni.h"
+#include "shardwise/kernels/panel_values_isa.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/kernels/tensors.h"
+#include "shardwise/kernels/threads.h"
 
 namespace shardwise::quant {
 
 using at::Tensor;
+using base::Isa;
 using base::Range;
+using kernels::elements;
+using kernels::elements_;
+using kernels::kPanelOutputs;
+using kernels::PanelRun;
+using kernels::PanelShape;
 
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{4} << 20;  // fits a core's share of the last-level cache
-constexpr int64_t kMinBlockRows = 64;              // with fewer rows the product would reuse too little
+// --- what all products share -------------------------------------------------------------------------------
 
-/// Depends only on the matrix, so that its product is bitwise the same on every rank.
-int64_t rows_per_block(const Matrix& w, int64_t itemsize) {
-  const int64_t row_bytes = std::max<int64_t>(w.width() * itemsize, 1);
-  return std::clamp<int64_t>(kBlockBytes / row_bytes, kMinBlockRows, std::max(w.rows(), kMinBlockRows));
+/// Returns `x` [m, layout.columns()] in the order of the panels' columns, with zeros in padding.
+Tensor ordered(const Tensor& x, const Panels& w, at::ScalarType dtype) {
+  const Tensor converted = x.to(dtype).contiguous();
+  if (!w.column_order.defined()) return converted;
+  return at::constant_pad_nd(converted, {0, 1}).index_select(1, w.column_order);
 }
 
-}  // namespace
+const uint8_t* panel_of(const Panels& w, int64_t panel) {
+  return elements<uint8_t>(w.data) + panel * w.layout.panel_bytes();
+}
 
-void product_out(Tensor& y, const Tensor& x, const Matrix& w) {
-  TORCH_CHECK_VALUE(x.dim() == 2 && x.size(1) == w.width() && y.dim() == 2 && y.size(0) == x.size(0) &&
-                        y.size(1) == w.rows() && y.scalar_type() == x.scalar_type(),
-                    "quantized product: needs [m, ", w.width(), "] to [m, ", w.rows(), "] of one dtype; got ",
-                    x.sizes(), " ", x.scalar_type(), " to ", y.sizes(), " ", y.scalar_type(), " [SW0468]");
+/// Stores the products of one panel, [m, 64], in its columns of y.
+void store(const Tensor& y, const float* products, int64_t panel) {
+  const int64_t stride = y.size(1), first = panel * kPanelOutputs;
+  const int64_t outputs = std::min(kPanelOutputs, stride - first);
+  kernels::with_element_type("quantized product", y.scalar_type(), [&]<class T>(T) {
+    T* to = elements_<T>(y) + first;
+    for (int64_t row = 0; row < y.size(0); ++row) {
+      for (int64_t o = 0; o < outputs; ++o) {
+        const auto value = static_cast<base::Accumulator<T>>(products[row * kPanelOutputs + o]);
+        to[row * stride + o] = base::narrow<T>(value);
+      }
+    }
+  });
+}
+
+/// Calls f(panel) for all panels, in parallel.
+void for_panels(const Panels& w, c10::function_ref<void(int64_t)> f) {
+  kernels::for_ranges(w.data.size(0), kPanelOutputs * w.layout.columns(), [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) f(panel);
+  });
+}
+
+// --- few rows ----------------------------------------------------------------------------------------------
+
+constexpr int64_t kMostRows = kernels::avx512_vnni::kMaxRows;
+/// Up to this many rows, loops that multiply row by row are faster than dequantizing.
+constexpr int64_t kMostFp32Rows = 4;
+
+bool uses_vnni(const Tensor& x) {
+  return base::best_isa() >= Isa::avx512_vnni && x.scalar_type() != at::kFloat;
+}
+
+bool is_few(const Tensor& x) {
+  return x.scalar_type() != at::kDouble && x.size(0) <= (uses_vnni(x) ? kMostRows : kMostFp32Rows);
+}
+
+void few_rows_fp32_out(const Tensor& y, const Tensor& x, const Panels& w) {
+  const Tensor wide = ordered(x, w, at::kFloat);
+  const PanelShape shape = w.layout.shape();
+  const auto loops = kernels::panel_rows_loops<float>();
+  for_panels(w, [&](int64_t panel) {
+    float products[kMostFp32Rows * kPanelOutputs];
+    loops.multiply(products, elements<float>(wide), wide.size(1), wide.size(0), panel_of(w, panel), shape);
+    store(y, products, panel);
+  });
+}
+
+void few_rows_vnni_out(const Tensor& y, const Tensor& x, const Panels& w) {
+  namespace vnni = kernels::avx512_vnni;
+  const Tensor wide = ordered(x, w, at::kFloat);
+  const PanelShape shape = w.layout.shape();
+  const int64_t m = x.size(0);
+  const Tensor parts = at::empty({m, 2 * w.layout.columns()}, at::kChar);
+  const Tensor scales = at::empty({m, shape.run_count}, at::kFloat);
+  const Tensor sums = at::empty({m, shape.run_count, 2}, at::kInt);
+  const kernels::SplitRows rows{elements_<int8_t>(parts), elements_<float>(scales), elements_<int32_t>(sums),
+                                w.layout.lines(), shape.run_count};
+  vnni::split(rows, elements<float>(wide), wide.size(1), m, shape);
+  for_panels(w, [&](int64_t panel) {
+    float products[kMostRows * kPanelOutputs];
+    vnni::multiply(products, rows, m, panel_of(w, panel), shape);
+    store(y, products, panel);
+  });
+}
+
+// --- many rows ---------------------------------------------------------------------------------------------
+
+constexpr int64_t kDepth =
+    1024;  // columns that are dequantized at once: 128 KB of bf16, for the second-level cache
+constexpr int64_t kBlockRows = 128;  // rows of x per block product
+
+/// Returns the end of the runs from `run` on that have at most kDepth columns, and their columns.
+std::pair<int64_t, int64_t> depth_of(const PanelShape& shape, int64_t run) {
+  int64_t columns = 0;
+  while (run < shape.run_count) {
+    const int64_t more = shape.runs[run].lines * shape.columns_per_line();
+    if (columns > 0 && columns + more > kDepth) break;
+    columns += more;
+    ++run;
+  }
+  return {run, columns};
+}
+
+/// Dequantizes blocks of a panel to bf16 and multiplies them with torch's brgemm, which accumulates in fp32.
+void many_rows_bf16_out(const Tensor& y, const Tensor& x, const Panels& w) {
+  const Tensor rows = ordered(x, w, at::kBFloat16);
+  const PanelShape shape = w.layout.shape();
+  const int64_t m = rows.size(0), columns = rows.size(1);
+  const auto* a = elements<at::BFloat16>(rows);
+  kernels::for_ranges(w.data.size(0), m * kPanelOutputs * columns, [&](int64_t begin, int64_t end) {
+    const Tensor values = at::empty({kDepth / 2, kPanelOutputs}, at::kInt);
+    const Tensor products = at::empty({m, kPanelOutputs}, at::kFloat);
+    for (int64_t panel = begin; panel < end; ++panel) {
+      for (int64_t run = 0, column = 0; run < shape.run_count;) {
+        const auto [last, depth] = depth_of(shape, run);
+        kernels::panel_pairs_loops<base::Bf16>().pairs(elements_<uint32_t>(values), panel_of(w, panel), run,
+                                                       last - run, shape);
+        for (int64_t row = 0; row < m; row += kBlockRows) {
+          at::native::cpublas::brgemm(std::min(kBlockRows, m - row), kPanelOutputs, depth,
+                                      /*ld_a=*/columns, /*ld_b=*/kPanelOutputs, /*ld_c=*/kPanelOutputs,
+                                      /*add_C=*/column > 0, a + row * columns + column,
+                                      elements<at::BFloat16>(values),
+                                      elements_<float>(products) + row * kPanelOutputs, /*is_vnni=*/true);
+        }
+        run = last;
+        column += depth;
+      }
+      store(y, elements<float>(products), panel);
+    }
+    at::native::cpublas::brgemm_release();
+  });
+}
+
+constexpr int64_t kBlockBytes = int64_t{4} << 20;  // fits a core's share of the last-level cache
+
+/// Depends only on the matrix, so that its product is bitwise the same on every rank.
+int64_t rows_per_block(const Panels& w, int64_t itemsize) {
+  const int64_t row_bytes = std::max<int64_t>(w.width() * itemsize, 1);
+  return std::clamp<int64_t>(kBlockBytes / row_bytes, kPanelOutputs, std::max(w.rows, kPanelOutputs));
+}
+
+/// Dequantizes blocks of rows to the dtype of x and multiplies them like dense weights.
+void many_rows_out(Tensor& y, const Tensor& x, const Panels& w) {
   const int64_t step = rows_per_block(w, static_cast<int64_t>(x.itemsize()));
-  const Tensor scratch = at::empty({std::min(step, w.rows()), w.width()}, x.options());
-  for (int64_t row = 0; row < w.rows(); row += step) {
-    const Range rows{row, std::min(row + step, w.rows())};
+  const Tensor scratch = at::empty({std::min(step, w.rows), w.width()}, x.options());
+  for (int64_t row = 0; row < w.rows; row += step) {
+    const Range rows{row, std::min(row + step, w.rows)};
     Tensor dense = scratch.narrow(/*dim=*/0, 0, rows.size());
     dequantize_out(dense, w, rows);
-    if (rows.size() == w.rows()) return kernels::product_out(y, x, dense.t());
+    if (rows.size() == w.rows) return kernels::product_out(y, x, dense.t());
     Tensor block = at::empty({x.size(0), rows.size()}, x.options());
     kernels::product_out(block, x, dense.t());
     y.narrow(/*dim=*/1, row, rows.size()).copy_(block);
   }
 }
 
-void embedding_out(Tensor& y, const Tensor& ids, const Matrix& w, int64_t begin) {
+}  // namespace
+
+void product_out(Tensor& y, const Tensor& x, const Panels& w) {
+  TORCH_CHECK_VALUE(x.dim() == 2 && x.size(1) == w.width() && y.dim() == 2 && y.size(0) == x.size(0) &&
+                        y.size(1) == w.rows && y.scalar_type() == x.scalar_type() && y.is_contiguous(),
+                    "quantized product: needs [m, ", w.width(), "] to [m, ", w.rows,
+                    "] contiguous, of one dtype; got ", x.sizes(), " ", x.scalar_type(), " to ", y.sizes(),
+                    " ", y.scalar_type(), " [SW0468]");
+  kernels::check_on_cpu("quantized product", x);
+  check_on_cpu("quantized product", w);
+  if (y.numel() == 0) return;
+  if (w.width() == 0) {
+    y.zero_();
+  } else if (is_few(x)) {
+    uses_vnni(x) ? few_rows_vnni_out(y, x, w) : few_rows_fp32_out(y, x, w);
+  } else if (x.scalar_type() == at::kBFloat16 && base::best_isa() >= Isa::avx512_bf16) {
+    many_rows_bf16_out(y, x, w);
+  } else {
+    many_rows_out(y, x, w);
+  }
+}
+
+void embedding_out(Tensor& y, const Tensor& ids, const Panels& w, int64_t begin) {
   kernels::check_on_cpu("quantized embedding", ids);
   const Tensor list = ids.reshape({-1}), rows = y.view({list.size(0), w.width()});
   const auto* id = list.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < list.size(0); ++i) {
     Tensor row = rows.narrow(/*dim=*/0, i, 1);
     const int64_t local = id[i] - begin;
-    if (local >= 0 && local < w.rows()) {
+    if (local >= 0 && local < w.rows) {
       dequantize_out(row, w, {local, local + 1});
     } else {
       row.zero_();

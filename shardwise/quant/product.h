@@ -1,16 +1,20 @@
-// Products with a quantized weight, which is dequantized one block of rows at a time.
+// Products with a quantized weight.
+//
+// A few rows are multiplied with the quantized values as they are read, more rows with blocks of values
+// dequantized to the dtype of `x`. With AVX-512 VNNI, few rows of bf16 or fp16 are rounded to 16 bits per run
+// of columns (kernels/panel_rows_vnni.h).
 #pragma once
-#include "shardwise/quant/matrix.h"
+#include "shardwise/quant/panels.h"
 
 namespace shardwise::quant {
 
-/// Computes y = x Wᵀ. W is dequantized to the dtype of `x`. Results are bitwise equal for equal local
-/// matrices. Shapes: `x` [m, width], `y` [m, rows] contiguous, of one dtype. Cost: 4 MB of scratch, or 64
-/// rows of W. Errors: c10::ValueError if shapes or dtypes do not match.
-void product_out(at::Tensor& y, const at::Tensor& x, const Matrix& w);
+/// Computes y = x Wᵀ. Results depend on the number of rows and the instruction set, not on threads. Shapes:
+/// `x` [m, width], `y` [m, rows] contiguous, of one dtype. Cost: up to 4 MB of scratch, or 64 rows of W.
+/// Errors: c10::ValueError if shapes or dtypes do not match.
+void product_out(at::Tensor& y, const at::Tensor& x, const Panels& w);
 
 /// Looks up rows of a vocabulary shard: y[i] = row ids[i] − begin of W, or zeros if W does not contain that
 /// row. Shapes: `ids` [...] int64, `y` [..., width] contiguous.
-void embedding_out(at::Tensor& y, const at::Tensor& ids, const Matrix& w, int64_t begin);
+void embedding_out(at::Tensor& y, const at::Tensor& ids, const Panels& w, int64_t begin);
 
 }  // namespace shardwise::quant

@@ -87,6 +87,15 @@ float max_magnitude(const Format& format) {
   return kLargestScale * static_cast<float>(format.largest_level());
 }
 
+void check_maxima(const Tensor& maxima, const Format& format, const std::string& name) {
+  const float most = max_magnitude(format);
+  const auto* values = elements<float>(maxima);
+  for (int64_t i = 0; i < maxima.numel(); ++i) {
+    TORCH_CHECK_VALUE(values[i] <= most, name, ": must have magnitudes of at most ", most,
+                      " to be quantized, so that the scales fit fp16; got ", values[i], " [SW0239]");
+  }
+}
+
 void quantize_rows_(Matrix& matrix, int64_t begin, const Tensor& w, const Tensor& maxima) {
   const auto& [format, in_features, columns, qweight, scales, zero_points, group_index] = matrix;
   const int64_t words = qweight.size(1), groups = scales.size(1), width = columns.size();

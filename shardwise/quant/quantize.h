@@ -17,6 +17,10 @@ at::Tensor group_maxima(const at::Tensor& w, const Format& format, int64_t in_fe
 /// Returns the largest magnitude whose scale is representable in fp16.
 float max_magnitude(const Format& format);
 
+/// Checks the maxima of the groups of weight `name`. Errors: c10::ValueError beginning with `name` if one is
+/// NaN or too large for an fp16 scale.
+void check_maxima(const at::Tensor& maxima, const Format& format, const std::string& name);
+
 /// Quantizes `w` into the rows [begin, begin + n) of `matrix`. `maxima` are the absolute maxima of the full
 /// groups; all zero points are symmetric_zero_point(). Shapes: `w` [n, width] fp32, `maxima` [n, groups].
 void quantize_rows_(Matrix& matrix, int64_t begin, const at::Tensor& w, const at::Tensor& maxima);

@@ -37,9 +37,9 @@ std::string put_weights(const std::string& dir, const config::Config& config, co
   return checkpoint::resolve(dir);
 }
 
-at::Tensor dequantized(const quant::Matrix& m) {
-  at::Tensor w = at::empty({m.rows(), m.width()}, at::kFloat);
-  dequantize_out(w, m, {0, m.rows()});
+at::Tensor dequantized(const quant::Panels& panels) {
+  at::Tensor w = at::empty({panels.rows, panels.width()}, at::kFloat);
+  dequantize_out(w, panels, {0, panels.rows});
   return w;
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "shardwise/quant/matrix.h"
+#include "shardwise/quant/panels.h"
 #include "tests/checkpoint/fixture.h"
 
 namespace shardwise::testing {
@@ -18,8 +18,8 @@ config::Config quantized_on_load(config::Config config, int64_t bits, int64_t gr
 /// Writes a directory with the weights in fp32 and returns its path.
 std::string put_weights(const std::string& dir, const config::Config& config, const Tensors& full);
 
-/// Returns the dequantized matrix, fp32.
-at::Tensor dequantized(const quant::Matrix& m);
+/// Returns the dequantized weight, fp32.
+at::Tensor dequantized(const quant::Panels& panels);
 
 /// Returns the full stored tensors of `config`, with those that its quantization changes quantized and
 /// dequantized.

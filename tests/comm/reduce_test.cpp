@@ -23,7 +23,7 @@ namespace {
 std::vector<const ReduceKernels*> available() {
   std::vector<const ReduceKernels*> kernels = {&baseline::reduce_kernels};
   if (base::best_isa() >= base::Isa::avx2) kernels.push_back(&avx2::reduce_kernels);
-  if (base::best_isa() == base::Isa::avx512) kernels.push_back(&avx512::reduce_kernels);
+  if (base::best_isa() >= base::Isa::avx512) kernels.push_back(&avx512::reduce_kernels);
   return kernels;
 }
 

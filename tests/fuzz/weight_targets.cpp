@@ -6,7 +6,7 @@
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/checkpoint/contents.h"
 #include "shardwise/config/config.h"
-#include "shardwise/quant/matrix.h"
+#include "shardwise/quant/panels.h"
 #include "tests/fuzz/target.h"
 
 namespace shardwise::fuzz {
@@ -33,9 +33,9 @@ void load_packed(const std::string& path) {
       hold_finite(used.parameter->value.detach(), "unquantized weights");
       continue;
     }
-    const quant::Matrix& matrix = *used.parameter->quantized;
-    at::Tensor w = at::empty({matrix.rows(), matrix.width()}, at::kFloat);
-    quant::dequantize_out(w, matrix, {0, matrix.rows()});
+    const quant::Panels& panels = *used.parameter->quantized;
+    at::Tensor w = at::empty({panels.rows, panels.width()}, at::kFloat);
+    quant::dequantize_out(w, panels, {0, panels.rows});
     hold_finite(w, "dequantized weights");
   }
 }

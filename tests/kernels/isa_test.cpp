@@ -55,11 +55,15 @@ TEST(InstructionSets, AreThoseThatLinuxNames) {
   };
   const bool has_avx2 = has({"avx2", "fma", "f16c"});
   const bool has_avx512 = has_avx2 && has({"avx512f", "avx512bw", "avx512vl", "avx512dq"});
-  const bool has_bf16 = has_avx512 && has({"avx512_bf16"});
-  EXPECT_EQ(best_isa(), has_avx512 ? Isa::avx512 : has_avx2 ? Isa::avx2 : Isa::baseline);
-  EXPECT_EQ(base::has_avx512_bf16(), has_bf16);
-  std::printf("covered: inner loops for the baseline, AVX2%s, AVX-512%s and AVX512-BF16%s\n",
-              has_avx2 ? "" : " (not run)", has_avx512 ? "" : " (not run)", has_bf16 ? "" : " (not run)");
+  const bool has_vnni = has_avx512 && has({"avx512_vnni"}), has_bf16 = has_vnni && has({"avx512_bf16"});
+  EXPECT_EQ(base::processor_isa(), has_bf16     ? Isa::avx512_bf16
+                                   : has_vnni   ? Isa::avx512_vnni
+                                   : has_avx512 ? Isa::avx512
+                                   : has_avx2   ? Isa::avx2
+                                                : Isa::baseline);
+  std::printf("covered: inner loops for the baseline, AVX2%s, AVX-512%s, VNNI%s and AVX512-BF16%s\n",
+              has_avx2 ? "" : " (not run)", has_avx512 ? "" : " (not run)", has_vnni ? "" : " (not run)",
+              has_bf16 ? "" : " (not run)");
 }
 
 // Dropout that keeps every element converts to fp32, multiplies and converts back.

@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include "shardwise/quant/product.h"
 #include "shardwise/quant/quantize.h"
 #include "tests/kernels/on_other_device.h"
 
@@ -18,15 +19,30 @@ Matrix matrix_of(const Tensors& t, size_t first) {
   return {kFormat, kColumns.size(), kColumns, t[first], t[first + 1], t[first + 2], t[first + 3]};
 }
 
+Panels panels_of(const Tensors& t, size_t first) {
+  Panels panels = Panels::zeros(kFormat, 3, kColumns.size(), kColumns);
+  panels.data = t[first];
+  panels.column_order = t[first + 1];
+  return panels;
+}
+
 TEST(Device, KernelsRefuseTensorsThatAreNotOnTheCpu) {
   const at::Tensor w = at::zeros({3, 8}), maxima = at::zeros({3, 2});
   const at::Tensor words = at::zeros({3, 2}, at::kInt), zero_points = at::zeros({3, 2}, at::kByte);
   const at::Tensor scales = at::zeros({3, 2}), group_index = at::zeros({8}, at::kInt);
+  Panels panels = Panels::zeros(kFormat, 3, kColumns.size(), kColumns);
+  panels.column_order = at::zeros({8}, at::kInt);
   const KernelCall calls[] = {
       {"dequantize",
-       {w, words, scales, zero_points, group_index},
+       {w, panels.data, panels.column_order},
        [](Tensors& t) {
-         dequantize_out(t[0], matrix_of(t, 1), {0, 3});
+         dequantize_out(t[0], panels_of(t, 1), {0, 3});
+       }},
+      {"quantized product",
+       {at::zeros({2, 8}), panels.data, panels.column_order},
+       [](Tensors& t) {
+         at::Tensor y = at::zeros({2, 3});
+         product_out(y, t[0], panels_of(t, 1));
        }},
       {"quantize",
        {w, maxima, words, scales, zero_points, group_index},

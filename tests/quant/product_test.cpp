@@ -1,16 +1,19 @@
-// Compares products with quantized weights with products with the dequantized weights.
+// Products with quantized weights against fp64 products with the dequantized weights, which panels_test
+// checks. ctest runs this suite once more for each lower instruction set (SHARDWISE_MAX_ISA).
 #include "shardwise/quant/product.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "shardwise/kernels/product.h"
-#include "shardwise/quant/quantize.h"
+#include <cmath>
+
+#include "shardwise/base/environment.h"
+#include "shardwise/base/isa.h"
+#include "tests/quant/support.h"
 #include "tests/support/error_text.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
@@ -18,96 +21,127 @@
 namespace shardwise::testing::product_test {
 namespace {
 
-using base::Range;
-using quant::Matrix;
+using quant::Panels;
 
-Matrix random_matrix(int64_t rows, int64_t columns, uint64_t seed) {
-  const at::Tensor w = random_tensor({rows, columns}, seed, at::kFloat);
-  Matrix m = Matrix::empty({4, 32}, rows, columns, {0, columns});
-  quant::quantize_rows_(m, 0, w, quant::group_maxima(w, m.format, columns, m.columns));
-  return m;
-}
+/// The rows of x at which products change their loops, and others.
+constexpr int64_t kRows[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 70};
+constexpr at::ScalarType kDtypes[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf};
 
-at::Tensor dequantized(const Matrix& m, at::ScalarType dtype) {
-  at::Tensor w = at::empty({m.rows(), m.width()}, dtype);
-  dequantize_out(w, m, {0, m.rows()});
-  return w;
-}
-
-at::Tensor product(const at::Tensor& x, const Matrix& m) {
-  at::Tensor y = at::full({x.size(0), m.rows()}, 7, x.options());
-  quant::product_out(y, x, m);
+at::Tensor product(const at::Tensor& x, const Panels& w) {
+  at::Tensor y = at::full({x.size(0), w.rows}, 7, x.options());
+  quant::product_out(y, x, w);
   return y;
 }
 
-TEST(QuantizedProduct, OneBlockEqualsTheDequantizedProductBitwise) {
-  const Matrix m = random_matrix(37, 75, /*seed=*/1);
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    for (const int64_t rows : {0, 1, 3, 19}) {
-      const at::Tensor x = random_tensor({rows, 75}, /*seed=*/2, dtype);
-      at::Tensor expected = at::empty({rows, 37}, dtype);
-      kernels::product_out(expected, x, dequantized(m, dtype).t());
-      EXPECT_TRUE(same_bits(product(x, m), expected)) << dtype << " " << rows;
+double unit_roundoff(at::ScalarType dtype) {
+  return dtype == at::kDouble  ? 0x1p-53
+         : dtype == at::kFloat ? 0x1p-24
+         : dtype == at::kHalf  ? 0x1p-11
+                               : 0x1p-8;
+}
+
+/// Bound of one output: y's rounding, x's (a run's largest magnitude at 2^-16), W's if it is dequantized to
+/// x's dtype, that of sums of `width` terms, and fp16's subnormals.
+at::Tensor bound_of(const at::Tensor& exact, const at::Tensor& x, const at::Tensor& w) {
+  const at::ScalarType dtype = x.scalar_type();
+  const double u = unit_roundoff(dtype), u_sum = dtype == at::kDouble ? 0x1p-53 : 0x1p-24;
+  const at::Tensor wide = x.to(at::kDouble), magnitudes = w.abs();
+  const at::Tensor sums = wide.abs().mm(magnitudes.t());
+  const bool is_split = dtype == at::kBFloat16 || dtype == at::kHalf;
+  const at::Tensor largest = wide.abs().amax(1, true).mm(magnitudes.sum(1, true).t());
+  const double depth = std::sqrt(static_cast<double>(x.size(1))) + 8;
+  return u * exact.abs() + (u + depth * u_sum) * sums + (is_split ? 0x1p-16 : 0) * largest +
+         (dtype == at::kHalf ? 0x1p-25 : 1e-300) * (wide.abs().sum(1, true) + 1);
+}
+
+void expect_product(const QuantizedKind& kind, int64_t outputs, int64_t width) {
+  const quant::Matrix m = random_matrix(kind, outputs, /*seed=*/1);
+  const Panels panels = packed(m);
+  const at::Tensor w = values_of(m).to(at::kDouble);
+  for (const at::ScalarType dtype : kDtypes) {
+    const at::Tensor all = random_tensor({70, width}, /*seed=*/2, dtype);
+    const at::Tensor exact = all.to(at::kDouble).mm(w.t()), bound = bound_of(exact, all, w);
+    for (const int64_t rows : kRows) {
+      const at::Tensor y = product(all.narrow(0, 0, rows), panels);
+      if (rows == 0) continue;
+      const at::Tensor error = (y.to(at::kDouble) - exact.narrow(0, 0, rows)).abs();
+      const double excess = (error / bound.narrow(0, 0, rows)).amax().item<double>();
+      EXPECT_LE(excess, 1) << kind.name << ", " << rows << " rows, " << outputs << " × " << width << ", "
+                           << dtype;
     }
   }
 }
 
-TEST(QuantizedProduct, SeveralBlocksEqualTheDequantizedProduct) {
-  const Matrix m = random_matrix(300, 9000, /*seed=*/3);  // 4 MB of fp32 are 116 rows
-  for (const int64_t rows : {1, 9}) {
-    const at::Tensor x = random_tensor({rows, 9000}, /*seed=*/4, at::kFloat);
-    const at::Tensor expected = x.to(at::kDouble).mm(dequantized(m, at::kDouble).t());
-    EXPECT_LT(relative_error(product(x, m), expected), 1e-6) << rows;
-  }
-}
+class QuantizedProduct : public ::testing::TestWithParam<int64_t> {};
 
-/// 231 groups over two ranks (116 and 115), and a boundary within a group. Each rank's product equals the
-/// dequantized product bitwise, and the sum is the unsharded product.
-TEST(QuantizedProduct, ShardsEqualTheDequantizedProductBitwise) {
-  constexpr int64_t rows = 6, columns = 29568, group = 128;
-  const at::Tensor w = random_tensor({rows, columns}, /*seed=*/7, at::kFloat);
-  const at::Tensor x = random_tensor({3, columns}, /*seed=*/8, at::kFloat);
-  const quant::Format format{4, group};
-  const at::Tensor maxima = quant::group_maxima(w, format, columns, {0, columns});
-  const auto shard_of = [&](const Range& range) {
-    Matrix m = Matrix::empty(format, rows, columns, range);
-    const Range groups = m.groups();
-    quant::quantize_rows_(m, 0, w.narrow(1, range.begin, range.size()).contiguous(),
-                          maxima.narrow(1, groups.begin, groups.size()).contiguous());
-    return m;
-  };
-  const at::Tensor full = dequantized(shard_of({0, columns}), at::kDouble);
-  for (const int64_t boundary : {116 * group, 14784L + 1}) {
-    at::Tensor sum = at::zeros({3, rows}, at::kFloat);
-    for (const Range& range : {Range{0, boundary}, Range{boundary, columns}}) {
-      const Matrix m = shard_of(range);
-      const at::Tensor local = x.narrow(1, range.begin, range.size()).contiguous();
-      at::Tensor expected = at::empty({3, rows}, at::kFloat);
-      kernels::product_out(expected, local, dequantized(m, at::kFloat).t());
-      const at::Tensor y = product(local, m);
-      EXPECT_TRUE(same_bits(y, expected)) << range.begin;
-      sum = sum + y;
+TEST_P(QuantizedProduct, IsThatOfTheDequantizedWeight) {
+  const int64_t width = GetParam();
+  for (const QuantizedKind& kind : kinds_of(width))
+    for (const int64_t outputs : {1, 130}) expect_product(kind, outputs, width);
+}
+INSTANTIATE_TEST_SUITE_P(Widths, QuantizedProduct, ::testing::Values(1, 7, 64, 200, 1376, 4096, 11008));
+
+TEST(QuantizedProductOfFewRows, HasTheSameBitsForAnyNumberOfThreads) {
+  const int threads = at::get_num_threads();
+  for (const QuantizedKind& kind : kinds_of(1376)) {
+    const Panels panels = packed(random_matrix(kind, 300, /*seed=*/1));
+    for (const int64_t rows : {1, 3, 8, 9, 70}) {
+      const at::Tensor x = random_tensor({rows, 1376}, /*seed=*/2, at::kBFloat16);
+      at::set_num_threads(1);
+      const at::Tensor one = product(x, panels);
+      at::set_num_threads(2);
+      EXPECT_TRUE(same_bits(product(x, panels), one)) << kind.name << " " << rows;
+      EXPECT_TRUE(same_bits(product(x, panels), one)) << kind.name << " " << rows << ", again";
     }
-    EXPECT_LT(relative_error(sum, x.to(at::kDouble).mm(full.t())), 1e-6) << boundary;
+  }
+  at::set_num_threads(threads);
+}
+
+TEST(QuantizedProductOfFewRows, PropagatesNanAndInfinity) {
+  const Panels panels = packed(random_matrix(kinds_of(200)[5], 70, /*seed=*/1));
+  for (const int64_t rows : {1, 5}) {
+    for (const double value : {NAN, INFINITY}) {
+      at::Tensor x = random_tensor({rows, 200}, /*seed=*/2, at::kBFloat16);
+      x[rows - 1][150] = value;
+      const at::Tensor y = product(x, panels);
+      EXPECT_FALSE(y[rows - 1].isfinite().any().item<bool>()) << value;
+      EXPECT_TRUE(rows == 1 || y.narrow(0, 0, rows - 1).isfinite().all().item<bool>());
+    }
   }
 }
 
-TEST(QuantizedProduct, ChecksShapes) {
-  const Matrix m = random_matrix(4, 8, /*seed=*/5);
+TEST(QuantizedProductOfFewRows, KeepsTheScaleOfSmallAndLargeRows) {
+  const Panels panels = packed(random_matrix(kinds_of(200)[5], 70, /*seed=*/1));
+  const at::Tensor w = dequantized(panels, at::kDouble);
+  for (const double scale : {0.0, 1e-20, 1e20}) {
+    const at::Tensor x = random_tensor({2, 200}, /*seed=*/2, at::kBFloat16) * scale;
+    EXPECT_LT(relative_error(product(x, panels), x.to(at::kDouble).mm(w.t())), 0x1p-8) << scale;
+  }
+}
+
+/// ctest counts a run at an instruction set that the processor lacks as not run.
+TEST(LoweredIsa, IsUsed) {
+  const auto limit = base::env_text("SHARDWISE_MAX_ISA");
+  if (!limit) return;
+  if (*limit != base::name_of(base::best_isa())) GTEST_SKIP() << "the processor lacks " << *limit;
+}
+
+TEST(QuantizedProductChecks, Shapes) {
+  const Panels panels = packed(random_matrix(kinds_of(8)[1], 4, /*seed=*/5));
   EXPECT_PRED2(test::contains, test::error_text([&] {
-                 product(at::zeros({2, 9}, at::kFloat), m);
+                 product(at::zeros({2, 9}, at::kFloat), panels);
                }),
-               "quantized product: needs [m, 8] to [m, 4] of one dtype; got [2, 9]");
+               "quantized product: needs [m, 8] to [m, 4] contiguous, of one dtype; got [2, 9]");
 }
 
 TEST(QuantizedEmbedding, LooksUpLocalIdsAndZeroesOthers) {
-  const Matrix m = random_matrix(6, 40, /*seed=*/6);  // ids 10 to 15
+  const Panels panels = packed(random_matrix(kinds_of(40)[5], 6, /*seed=*/6));  // ids 10 to 15
   at::Tensor ids = at::empty({2, 2}, at::kLong);
   const int64_t list[] = {9, 10, 15, 16};
   std::copy(std::begin(list), std::end(list), ids.mutable_data_ptr<int64_t>());
   at::Tensor y = at::full({2, 2, 40}, 7, at::kBFloat16);
-  quant::embedding_out(y, ids, m, /*begin=*/10);
-  const at::Tensor w = dequantized(m, at::kBFloat16), zero = at::zeros({40}, at::kBFloat16);
+  quant::embedding_out(y, ids, panels, /*begin=*/10);
+  const at::Tensor w = dequantized(panels, at::kBFloat16), zero = at::zeros({40}, at::kBFloat16);
   EXPECT_TRUE(same_bits(y[0][0], zero) && same_bits(y[1][1], zero));
   EXPECT_TRUE(same_bits(y[0][1], w[0]) && same_bits(y[1][0], w[5]));
 }

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/quant/reference.h"
+#include "tests/quant/support.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
@@ -28,12 +29,6 @@ Matrix quantized(const at::Tensor& w, const Format& format, const Range& columns
   return m;
 }
 
-at::Tensor dequantized(const Matrix& m) {
-  at::Tensor w = at::empty({m.rows(), m.width()}, at::kFloat);
-  dequantize_out(w, m, {0, m.rows()});
-  return w;
-}
-
 TEST(Quantize, MatchesReferenceOnEveryShard) {
   const at::Tensor w = random_tensor({5, 75}, /*seed=*/3, at::kFloat);
   for (const int64_t bits : {4, 8}) {
@@ -41,7 +36,7 @@ TEST(Quantize, MatchesReferenceOnEveryShard) {
       const at::Tensor unsharded = requantized(w, bits, group_size);
       for (const Range columns :
            {Range{0, 75}, Range{0, 13}, Range{13, 14}, Range{14, 50}, Range{64, 75}, Range{9, 9}}) {
-        EXPECT_TRUE(same_bits(dequantized(quantized(w, {bits, group_size}, columns)),
+        EXPECT_TRUE(same_bits(values_of(quantized(w, {bits, group_size}, columns)),
                               unsharded.narrow(1, columns.begin, columns.size())))
             << bits << " bits in groups of " << group_size << " from " << columns.begin;
       }
@@ -57,7 +52,7 @@ TEST(Quantize, ErrorIsAtMostHalfAScale) {
       const at::Tensor w = (normal * magnitude).contiguous();
       const Matrix m = quantized(w, {bits, 16}, {0, 64});
       const at::Tensor scales = m.scales.repeat_interleave(16, /*dim=*/1);
-      const at::Tensor errors = (dequantized(m) - w).abs() / scales;
+      const at::Tensor errors = (values_of(m) - w).abs() / scales;
       EXPECT_LE(errors.max().item<float>(), 0.5f + 1e-5f) << magnitude << " " << bits;
       EXPECT_TRUE(same_bits(m.scales.to(at::kHalf).to(at::kFloat), m.scales));
     }
@@ -66,7 +61,7 @@ TEST(Quantize, ErrorIsAtMostHalfAScale) {
 
 TEST(Quantize, PreservesAGroupOfZeros) {
   const Matrix m = quantized(at::zeros({2, 16}, at::kFloat), {4, 8}, {0, 16});
-  EXPECT_TRUE(same_bits(dequantized(m), at::zeros({2, 16}, at::kFloat)));
+  EXPECT_TRUE(same_bits(values_of(m), at::zeros({2, 16}, at::kFloat)));
   EXPECT_EQ(m.qweight[0][0].item<int32_t>(), static_cast<int32_t>(0x88888888));
   EXPECT_EQ(m.zero_points[1][1].item<uint8_t>(), 8);
 }

@@ -1,0 +1,190 @@
+#include "shardwise/kernels/panel_rows_vnni.h"
+
+#include <immintrin.h>
+
+namespace shardwise::kernels::avx512_vnni {
+namespace {
+
+/// The largest integer both of whose parts are int8: 127·256 + 127.
+constexpr float kLargest = 32639;
+/// Outputs per vector, and elements that are split at once.
+constexpr int kLanes = 16;
+/// Software prefetch distance, as in few_rows_isa.cpp.
+constexpr int64_t kPrefetchBytes = 8192;
+
+// --- splitting ---------------------------------------------------------------------------------------------
+
+__mmask16 first_lanes(int64_t count) {
+  return static_cast<__mmask16>(count >= kLanes ? 0xffffu : (1u << count) - 1);
+}
+
+/// Returns the run's largest magnitude, or NaN if it contains NaN or infinity.
+float magnitude_of(const float* x, int64_t columns) {
+  __m512 largest = _mm512_setzero_ps(), zeros = _mm512_setzero_ps();
+  for (int64_t k = 0; k < columns; k += kLanes) {
+    const __m512 part = _mm512_maskz_loadu_ps(first_lanes(columns - k), x + k);
+    largest = _mm512_max_ps(largest, _mm512_abs_ps(part));
+    zeros = _mm512_fmadd_ps(part, _mm512_setzero_ps(), zeros);  // NaN · 0 and ∞ · 0 are NaN
+  }
+  return _mm512_reduce_max_ps(largest) + _mm512_reduce_add_ps(zeros);
+}
+
+/// Splits one run, interleaving the parts of each line.
+template <int bits>
+void split_run(int8_t* parts, int32_t* sums, const float* x, int64_t columns, float scale) {
+  const __m512 inverse = _mm512_set1_ps(scale > 0 ? 1 / scale : 0);
+  __m512i high_sum = _mm512_setzero_si512(), low_sum = _mm512_setzero_si512();
+  for (int64_t k = 0; k < columns; k += kLanes) {
+    const int64_t count = columns - k < kLanes ? columns - k : kLanes;
+    const __m512 part = _mm512_maskz_loadu_ps(first_lanes(count), x + k);
+    const __m512i level = _mm512_cvtps_epi32(_mm512_mul_ps(part, inverse));
+    const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(level, _mm512_set1_epi32(128)), 8);
+    const __m512i low = _mm512_sub_epi32(level, _mm512_slli_epi32(high, 8));
+    high_sum = _mm512_add_epi32(high_sum, high);
+    low_sum = _mm512_add_epi32(low_sum, low);
+    const __m128i h = _mm512_cvtepi32_epi8(high), l = _mm512_cvtepi32_epi8(low);
+    const __m128i first = bits == 4 ? _mm_unpacklo_epi64(h, l) : _mm_unpacklo_epi32(h, l);
+    const __m128i second = bits == 4 ? _mm_unpackhi_epi64(h, l) : _mm_unpackhi_epi32(h, l);
+    _mm_mask_storeu_epi8(parts + 2 * k, first_lanes(2 * count), first);
+    _mm_mask_storeu_epi8(parts + 2 * k + kLanes, first_lanes(2 * count - kLanes > 0 ? 2 * count - kLanes : 0),
+                         second);
+  }
+  sums[0] = _mm512_reduce_add_epi32(high_sum);
+  sums[1] = _mm512_reduce_add_epi32(low_sum);
+}
+
+template <int bits>
+void split_row(int8_t* parts, float* scales, int32_t* sums, const float* x, const PanelShape& shape) {
+  constexpr float kLeast = 0x1p-110f;  // below, the scale's inverse would overflow
+  for (int64_t run = 0; run < shape.run_count; ++run) {
+    const int64_t columns = shape.runs[run].lines * (32 / bits);
+    const float magnitude = magnitude_of(x, columns);
+    scales[run] = magnitude < kLeast ? 0 : magnitude / kLargest;
+    split_run<bits>(parts, sums + 2 * run, x, columns, scales[run]);
+    parts += 2 * columns;
+    x += columns;
+  }
+}
+
+// --- multiplying -------------------------------------------------------------------------------------------
+
+/// A group's header, and the lines of a run.
+struct Run {
+  const uint8_t *header, *lines;
+  int64_t line_count;
+};
+
+/// Pointers to row 0 of a run's split elements, and the distances to the next row.
+struct RunRows {
+  const int8_t* parts;
+  const float* scales;
+  const int32_t* sums;
+  int64_t parts_stride, runs;
+};
+
+__m512i broadcast(const int8_t* four) {
+  int32_t word;
+  __builtin_memcpy(&word, four, sizeof(word));
+  return _mm512_set1_epi32(word);
+}
+
+__m512i zero_points_of(const Run& run, int vector, const PanelShape& shape) {
+  if (!shape.has_zero_points) return _mm512_set1_epi32(shape.symmetric_zero_point());
+  const uint8_t* bytes = run.header + 2 * kPanelOutputs + vector * kLanes;
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+}
+
+/// Adds the products of `rows` rows with 16·vectors outputs of a run to y.
+template <int bits, int rows, int vectors>
+void add_run(float* y, const RunRows& x, const Run& run, int first, const PanelShape& shape,
+             bool prefetches) {
+  constexpr int kStep = 2 * (32 / bits);  // bytes of a row's parts per line
+  __m512i high[rows][vectors], low[rows][vectors];
+  for (int v = 0; v < vectors; ++v) {
+    const __m512i zero = _mm512_sub_epi32(_mm512_setzero_si512(), zero_points_of(run, first + v, shape));
+    for (int r = 0; r < rows; ++r) {
+      high[r][v] = _mm512_mullo_epi32(zero, _mm512_set1_epi32(x.sums[2 * r * x.runs]));
+      low[r][v] = _mm512_mullo_epi32(zero, _mm512_set1_epi32(x.sums[2 * r * x.runs + 1]));
+    }
+  }
+  const int8_t* parts = x.parts;
+  const uint8_t* line = run.lines + first * (kPanelLineBytes / 4);
+  for (int64_t s = 0; s < run.line_count; ++s, line += kPanelLineBytes, parts += kStep) {
+    if (prefetches)
+      for (int at = 0; at < kPanelLineBytes; at += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(line + kPrefetchBytes + at), _MM_HINT_T1);
+    for (int v = 0; v < vectors; ++v) {
+      const __m512i bytes = _mm512_loadu_si512(line + v * (kPanelLineBytes / 4));
+      if constexpr (bits == 8) {
+        for (int r = 0; r < rows; ++r) {
+          const int8_t* part = parts + r * x.parts_stride;
+          high[r][v] = _mm512_dpbusd_epi32(high[r][v], bytes, broadcast(part));
+          low[r][v] = _mm512_dpbusd_epi32(low[r][v], bytes, broadcast(part + 4));
+        }
+      } else {
+        const __m512i half = _mm512_set1_epi8(15), lower = _mm512_and_si512(bytes, half),
+                      upper = _mm512_and_si512(_mm512_srli_epi32(bytes, 4), half);
+        for (int r = 0; r < rows; ++r) {
+          const int8_t* part = parts + r * x.parts_stride;
+          high[r][v] = _mm512_dpbusd_epi32(high[r][v], lower, broadcast(part));
+          low[r][v] = _mm512_dpbusd_epi32(low[r][v], lower, broadcast(part + 8));
+          high[r][v] = _mm512_dpbusd_epi32(high[r][v], upper, broadcast(part + 4));
+          low[r][v] = _mm512_dpbusd_epi32(low[r][v], upper, broadcast(part + 12));
+        }
+      }
+    }
+  }
+  for (int v = 0; v < vectors; ++v) {
+    const uint8_t* halves = run.header + 2 * (first + v) * kLanes;
+    const __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
+    for (int r = 0; r < rows; ++r) {
+      float* out = y + r * kPanelOutputs + (first + v) * kLanes;
+      const __m512 sum =
+          _mm512_fmadd_ps(_mm512_cvtepi32_ps(high[r][v]), _mm512_set1_ps(256), _mm512_cvtepi32_ps(low[r][v]));
+      const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(x.scales[r * x.runs]));
+      _mm512_storeu_ps(out, _mm512_fmadd_ps(sum, both, _mm512_loadu_ps(out)));
+    }
+  }
+}
+
+/// Uses as many vectors of outputs at once as the registers hold the accumulators of.
+template <int bits, int rows>
+void multiply_rows(float* y, const SplitRows& x, const uint8_t* panel, const PanelShape& shape) {
+  constexpr int kVectors = rows <= 2 ? 4 : rows <= 4 ? 2 : 1;
+  RunRows row{x.parts, x.scales, x.sums, x.row_bytes(32 / bits), x.runs};
+  for (int i = 0; i < rows * kPanelOutputs; ++i) y[i] = 0;
+  for (int64_t i = 0; i < shape.run_count; ++i) {
+    const PanelRun& at = shape.runs[i];
+    const Run run{panel + at.header, panel + at.begin, at.lines};
+    for (int first = 0; first < 4; first += kVectors)
+      add_run<bits, rows, kVectors>(y, row, run, first, shape, first == 0);
+    row.parts += at.lines * 2 * (32 / bits);
+    row.scales += 1;
+    row.sums += 2;
+  }
+}
+
+template <int bits>
+void multiply_any(float* y, const SplitRows& x, int64_t rows, const uint8_t* panel, const PanelShape& shape) {
+  constexpr void (*kByRows[])(float*, const SplitRows&, const uint8_t*, const PanelShape&) = {
+      multiply_rows<bits, 1>, multiply_rows<bits, 2>, multiply_rows<bits, 3>, multiply_rows<bits, 4>,
+      multiply_rows<bits, 5>, multiply_rows<bits, 6>, multiply_rows<bits, 7>, multiply_rows<bits, 8>};
+  kByRows[rows - 1](y, x, panel, shape);
+}
+
+}  // namespace
+
+void split(const SplitRows& to, const float* x, int64_t x_stride, int64_t rows, const PanelShape& shape) {
+  const auto one = shape.bits == 4 ? split_row<4> : split_row<8>;
+  const int64_t row_bytes = to.row_bytes(shape.columns_per_line());
+  for (int64_t row = 0; row < rows; ++row)
+    one(to.parts + row * row_bytes, to.scales + row * to.runs, to.sums + 2 * row * to.runs,
+        x + row * x_stride, shape);
+}
+
+void multiply(float* y, const SplitRows& x, int64_t rows, const uint8_t* panel, const PanelShape& shape) {
+  if (shape.bits == 4) return multiply_any<4>(y, x, rows, panel, shape);
+  multiply_any<8>(y, x, rows, panel, shape);
+}
+
+}  // namespace shardwise::kernels::avx512_vnni

@@ -1,0 +1,36 @@
+// Products of rows with a panel of a quantized weight by the processor's int8 dot products (AVX-512 VNNI).
+//
+// A row's elements are rounded, for each run of columns, to integers of 16 bits, x ≈ (256·high + low)·scale:
+// both parts are int8, so that two dot products give the exact sum of integers. The error of an element is at
+// most 2^-16 of the run's largest magnitude, below the rounding of bf16, whose elements have 8 bits.
+#pragma once
+#include "shardwise/kernels/panel_shape.h"
+
+namespace shardwise::kernels {
+
+/// Rows in two parts of int8.
+struct SplitRows {
+  int8_t* parts;  // [rows, lines, 2, columns per line]: high and low parts of a line's columns
+  float* scales;  // [rows, runs]
+  int32_t* sums;  // [rows, runs, 2]: of the parts
+  int64_t lines;
+  int64_t runs;
+
+  /// The bytes of one row's parts.
+  int64_t row_bytes(int64_t columns_per_line) const { return 2 * lines * columns_per_line; }
+};
+
+namespace avx512_vnni {
+
+/// The largest number of rows of `multiply`.
+inline constexpr int64_t kMaxRows = 8;
+
+/// Splits rows of fp32 in the panel's order of columns, zero in padding. Runs that contain NaN or infinity
+/// have the scale NaN, those whose magnitudes are below 2^-110 have the scale 0.
+void split(const SplitRows& to, const float* x, int64_t x_stride, int64_t rows, const PanelShape& shape);
+
+/// y[i · 64 + o] = Σ_k x[i, k] · value(k, o) for i < rows. Sums in an order that depends only on the shape.
+void multiply(float* y, const SplitRows& x, int64_t rows, const uint8_t* panel, const PanelShape& shape);
+
+}  // namespace avx512_vnni
+}  // namespace shardwise::kernels

@@ -1,0 +1,258 @@
+#include "shardwise/quant/panels.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "shardwise/kernels/panel_values_isa.h"
+#include "shardwise/kernels/tensors.h"
+#include "shardwise/kernels/threads.h"
+
+namespace shardwise::quant {
+
+using at::Tensor;
+using base::Range;
+using kernels::elements;
+using kernels::elements_;
+using kernels::kPanelLineBytes;
+using kernels::kPanelOutputs;
+using kernels::PanelLayout;
+using kernels::PanelRun;
+using kernels::PanelShape;
+
+namespace {
+
+int64_t group_size_of(const Format& format, int64_t in_features) {
+  return format.group_size == 0 ? in_features : format.group_size;
+}
+
+/// Returns how many columns of each local group the shard has, with groups in order.
+std::vector<int64_t> columns_of_groups(const Format& format, int64_t in_features, const Range& columns) {
+  const int64_t size = group_size_of(format, in_features);
+  const Range groups = base::blocks_of(columns, std::max<int64_t>(size, 1));
+  std::vector<int64_t> counts;
+  for (int64_t group = groups.begin; group < groups.end; ++group) {
+    counts.push_back(std::min((group + 1) * size, columns.end) - std::max(group * size, columns.begin));
+  }
+  return counts;
+}
+
+/// Returns the column of each position, for groups of `counts` columns that take `columns` in order: padding
+/// follows each group. Undefined if there is no padding and the columns are 0, 1, 2, ….
+Tensor order_of(const std::vector<int64_t>& counts, const std::vector<int32_t>& columns, int64_t bits) {
+  const int64_t per_line = 32 / bits, width = std::ssize(columns);
+  std::vector<int32_t> order;
+  auto next = columns.begin();
+  for (const int64_t count : counts) {
+    order.insert(order.end(), next, next + count);
+    next += count;
+    const int64_t padding = (per_line - count % per_line) % per_line;
+    order.insert(order.end(), static_cast<size_t>(padding), static_cast<int32_t>(width));
+  }
+  const bool is_in_order = std::ssize(order) == width && std::ranges::is_sorted(columns);
+  if (is_in_order) return {};
+  const Tensor tensor = at::empty({std::ssize(order)}, at::kInt);
+  std::ranges::copy(order, elements_<int32_t>(tensor));
+  return tensor;
+}
+
+std::vector<int32_t> ascending(int64_t count) {
+  std::vector<int32_t> numbers(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) numbers[size_t(i)] = static_cast<int32_t>(i);
+  return numbers;
+}
+
+Tensor zero_panels(const PanelLayout& layout, int64_t rows) {
+  return at::zeros({PanelLayout::panels(rows), layout.panel_bytes()}, at::kByte);
+}
+
+/// The scale, the zero point and the quantized values of one row of a matrix.
+class RowReader {
+ public:
+  RowReader(const Matrix& matrix, int64_t row)
+      : bits_(matrix.format.bits),
+        first_value_(matrix.columns.begin - matrix.words().begin * matrix.format.values_per_word()),
+        qweight_(elements<uint8_t>(matrix.qweight) + row * matrix.qweight.size(1) * 4),
+        scales_(elements<float>(matrix.scales) + row * matrix.scales.size(1)),
+        zero_points_(elements<uint8_t>(matrix.zero_points) + row * matrix.zero_points.size(1)) {}
+
+  float scale(int64_t group) const { return scales_[group]; }
+  uint8_t zero_point(int64_t group) const { return zero_points_[group]; }
+  /// Unpacks `count` values to a byte each.
+  void unpack(uint8_t* to, int64_t count) const {
+    if (bits_ == 8) {
+      std::copy_n(qweight_ + first_value_, count, to);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = first_value_ + i;
+      to[i] = qweight_[at / 2] >> (at % 2 * 4) & 15;
+    }
+  }
+
+ private:
+  int64_t bits_, first_value_;
+  const uint8_t* qweight_;
+  const float* scales_;
+  const uint8_t* zero_points_;
+};
+
+/// Packs rows of a matrix. `groups` are the matrix's groups in the order of the layout's.
+class RowPacker {
+ public:
+  RowPacker(const Panels& panels, const Matrix& matrix)
+      : panels_(panels),
+        matrix_(matrix),
+        shape_(panels.layout.shape()),
+        values_(static_cast<size_t>(panels.width()) + 1),
+        ordered_(static_cast<size_t>(panels.layout.columns())) {}
+
+  /// Packs the matrix's row `row` as the panels' row `to`.
+  void pack(int64_t row, int64_t to) {
+    const RowReader reader(matrix_, row);
+    reader.unpack(values_.data(), panels_.width());
+    uint8_t* panel = elements_<uint8_t>(panels_.data) + to / kPanelOutputs * panels_.layout.panel_bytes();
+    put_values(panel, to % kPanelOutputs);
+    put_headers(panel, to % kPanelOutputs, reader);
+  }
+
+ private:
+  const uint8_t* ordered() {
+    if (!panels_.column_order.defined()) return values_.data();
+    const auto* order = elements<int32_t>(panels_.column_order);
+    for (size_t k = 0; k < ordered_.size(); ++k) ordered_[k] = values_[size_t(order[k])];
+    return ordered_.data();
+  }
+
+  void put_values(uint8_t* panel, int64_t output) {
+    const uint8_t* from = ordered();
+    const auto four = [&] {
+      uint32_t word;
+      std::memcpy(&word, from, sizeof(word));
+      from += sizeof(word);
+      return word;
+    };
+    for (const PanelRun& run : std::span(shape_.runs, size_t(shape_.run_count))) {
+      uint8_t* to = panel + run.begin + 4 * output;
+      for (int64_t line = 0; line < run.lines; ++line, to += kPanelLineBytes) {
+        uint32_t word = four();
+        if (shape_.bits == 4) word |= four() << 4;
+        std::memcpy(to, &word, sizeof(word));
+      }
+    }
+  }
+
+  /// The group of the first column of a run is the run's.
+  void put_headers(uint8_t* panel, int64_t output, const RowReader& reader) {
+    int64_t position = 0;
+    for (const PanelRun& run : std::span(shape_.runs, size_t(shape_.run_count))) {
+      const int64_t group = group_of(position);
+      const c10::Half scale(reader.scale(group));
+      TORCH_INTERNAL_ASSERT(static_cast<float>(scale) == reader.scale(group), "scale ", reader.scale(group));
+      std::memcpy(panel + run.header + 2 * output, &scale, sizeof(scale));
+      const uint8_t zero_point = reader.zero_point(group);
+      if (shape_.has_zero_points) {
+        panel[run.header + 2 * kPanelOutputs + output] = zero_point;
+      } else {
+        TORCH_INTERNAL_ASSERT(zero_point == shape_.symmetric_zero_point());
+      }
+      position += run.lines * shape_.columns_per_line();
+    }
+  }
+
+  /// Returns the matrix's group of the column at a position of the layout.
+  int64_t group_of(int64_t position) const {
+    const int64_t column =
+        panels_.column_order.defined() ? elements<int32_t>(panels_.column_order)[position] : position;
+    if (matrix_.group_index.defined()) return elements<int32_t>(matrix_.group_index)[column];
+    const int64_t size = group_size_of(matrix_.format, matrix_.in_features);
+    const int64_t offset_in_group = matrix_.columns.begin - matrix_.groups().begin * size;
+    return (offset_in_group + column) / size;
+  }
+
+  const Panels& panels_;
+  const Matrix& matrix_;
+  PanelShape shape_;
+  std::vector<uint8_t> values_, ordered_;
+};
+
+}  // namespace
+
+Panels Panels::zeros(const Format& format, int64_t rows, int64_t in_features, const Range& columns) {
+  const auto counts = columns_of_groups(format, in_features, columns);
+  const PanelLayout layout(format.bits, format.has_zero_points, counts);
+  return {format,
+          rows,
+          in_features,
+          columns,
+          layout,
+          zero_panels(layout, rows),
+          order_of(counts, ascending(columns.size()), format.bits)};
+}
+
+int64_t Panels::bytes() const {
+  return static_cast<int64_t>(data.nbytes() + (column_order.defined() ? column_order.nbytes() : 0));
+}
+
+void set_groups_(Panels& panels, const Tensor& group_index) {
+  const std::span group(elements<int32_t>(group_index), size_t(panels.width()));
+  std::vector<int32_t> columns = ascending(panels.width());
+  std::ranges::stable_sort(columns, {}, [&](int32_t column) { return group[size_t(column)]; });
+  std::vector<int64_t> counts;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const bool is_next = i == 0 || group[size_t(columns[i])] != group[size_t(columns[i - 1])];
+    if (is_next) counts.push_back(0);
+    ++counts.back();
+  }
+  panels.layout = PanelLayout(panels.format.bits, panels.format.has_zero_points, counts);
+  panels.column_order = order_of(counts, columns, panels.format.bits);
+  panels.data = zero_panels(panels.layout, panels.rows);
+}
+
+void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix) {
+  check_on_cpu("pack", panels);
+  check_on_cpu("pack", matrix);
+  TORCH_INTERNAL_ASSERT(matrix.columns == panels.columns && matrix.in_features == panels.in_features &&
+                        matrix.format == panels.format && begin + matrix.rows() <= panels.rows);
+  const Range touched = base::blocks_of({begin, begin + matrix.rows()}, kPanelOutputs);
+  kernels::for_ranges(touched.size(), kPanelOutputs * panels.width(), [&](int64_t first, int64_t last) {
+    RowPacker packer(panels, matrix);
+    const int64_t from = std::max(begin, (touched.begin + first) * kPanelOutputs);
+    const int64_t to = std::min(begin + matrix.rows(), (touched.begin + last) * kPanelOutputs);
+    for (int64_t row = from; row < to; ++row) packer.pack(row - begin, row);
+  });
+}
+
+void check_on_cpu(const char* op, const Panels& panels) {
+  for (const Tensor& tensor : {panels.data, panels.column_order})
+    if (tensor.defined()) kernels::check_on_cpu(op, tensor);
+}
+
+void dequantize_out(Tensor& w, const Panels& panels, const Range& rows) {
+  check_on_cpu("dequantize", panels);
+  const int64_t width = panels.width(), columns = panels.layout.columns();
+  kernels::check_output("dequantize", "w", w, {rows.size(), width}, w.scalar_type());
+  const PanelShape shape = panels.layout.shape();
+  const auto* order = panels.column_order.defined() ? elements<int32_t>(panels.column_order) : nullptr;
+  kernels::with_element_type("dequantize", w, [&]<class T>(T) {
+    kernels::for_ranges(rows.size(), width, [&](int64_t begin, int64_t end) {
+      std::vector<T> ordered(static_cast<size_t>(order ? columns : 0));
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t row = rows.begin + i;
+        const uint8_t* panel =
+            elements<uint8_t>(panels.data) + row / kPanelOutputs * panels.layout.panel_bytes();
+        T* to = elements_<T>(w) + i * width;
+        kernels::panel_values_loops<T>().dequantize(order ? ordered.data() : to, panel, row % kPanelOutputs,
+                                                    shape);
+        for (size_t k = 0; k < ordered.size(); ++k)
+          if (order[k] < width) to[order[k]] = ordered[k];
+      }
+    });
+  });
+}
+
+}  // namespace shardwise::quant

@@ -1,0 +1,49 @@
+// One rank's shard of a quantized weight [out, in], packed in the layout that products read
+// (kernels/panel_shape.h, docs/adr/0023).
+//
+// A Matrix holds quantized rows as files and quantization produce them; pack_rows_ moves them into panels.
+// Columns are stored in the order of their groups, so that groups in any order (GPTQ's act-order) and groups
+// that begin on another rank are as fast as others.
+#pragma once
+#include "shardwise/kernels/panels.h"
+#include "shardwise/quant/matrix.h"
+
+namespace shardwise::quant {
+
+/// A shard of a quantized weight.
+struct Panels {
+  Format format;        // bits and grouping
+  int64_t rows;         // output features
+  int64_t in_features;  // columns of the unsharded weight
+  base::Range columns;  // the columns of this shard
+  kernels::PanelLayout layout;
+  at::Tensor data;          // [panels, layout.panel_bytes()] uint8
+  at::Tensor column_order;  // [layout.columns()] int32: the shard's column, or width() for padding; undefined
+                            // if columns are in order without padding
+
+  /// Allocates panels with zero values. With Grouping::by_column the layout is that of groups in order until
+  /// set_groups_ tells the real one.
+  static Panels zeros(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns);
+
+  /// Returns the number of columns of this shard.
+  int64_t width() const { return columns.size(); }
+  /// Returns the bytes of all tensors.
+  int64_t bytes() const;
+};
+
+/// Lays out the columns by their groups, [width] int32, and zeroes the values. For Grouping::by_column.
+void set_groups_(Panels& panels, const at::Tensor& group_index);
+
+/// Packs all rows of `matrix`, whose scales are fp16 numbers, as the rows [begin, begin + matrix.rows()) of
+/// `panels`. Errors: TORCH_INTERNAL_ASSERT if the shards differ or a scale is none.
+void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix);
+
+/// Checks that the tensors of `panels` are on the CPU. Errors: c10::ValueError.
+void check_on_cpu(const char* op, const Panels& panels);
+
+/// Dequantizes the rows [rows.begin, rows.end) into `w`, computing in fp32 and rounding once.
+/// Shapes: `w` [rows, width] contiguous, fp64, fp32, bf16 or fp16.
+/// Errors: c10::ValueError if the shape or dtype does not match, or a tensor is not on the CPU.
+void dequantize_out(at::Tensor& w, const Panels& panels, const base::Range& rows);
+
+}  // namespace shardwise::quant
