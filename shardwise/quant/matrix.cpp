@@ -17,11 +17,6 @@ Matrix Matrix::empty(const Format& format, int64_t rows, int64_t in_features, co
   return m;
 }
 
-int64_t Matrix::bytes() const {
-  const int64_t index_bytes = group_index.defined() ? static_cast<int64_t>(group_index.nbytes()) : 0;
-  return static_cast<int64_t>(qweight.nbytes() + scales.nbytes() + zero_points.nbytes()) + index_bytes;
-}
-
 void check_on_cpu(const char* op, const Matrix& matrix) {
   for (const at::Tensor& tensor : {matrix.qweight, matrix.scales, matrix.zero_points, matrix.group_index})
     if (tensor.defined()) kernels::check_on_cpu(op, tensor);

@@ -31,8 +31,6 @@ struct Matrix {
   base::Range words() const { return format.words_of(columns); }
   /// Returns the groups of an unsharded row that this shard stores.
   base::Range groups() const { return format.groups_of(columns, in_features); }
-  /// Returns the bytes of all tensors.
-  int64_t bytes() const;
 };
 
 /// Checks that the tensors of `matrix` are on the CPU. Errors: c10::ValueError.

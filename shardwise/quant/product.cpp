@@ -106,8 +106,8 @@ void few_rows_vnni_out(const Tensor& y, const Tensor& x, const Panels& w) {
 
 // --- many rows ---------------------------------------------------------------------------------------------
 
-constexpr int64_t kDepth =
-    1024;  // columns that are dequantized at once: 128 KB of bf16, for the second-level cache
+/// Columns that are dequantized at once: 128 KB of bf16, for the second-level cache.
+constexpr int64_t kDepth = 1024;
 constexpr int64_t kBlockRows = 128;  // rows of x per block product
 
 /// Returns the end of the runs from `run` on that have at most kDepth columns, and their columns.
