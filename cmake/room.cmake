@@ -103,7 +103,8 @@ function(shardwise_room room)
   if(vnni_sources)
     _shardwise_isa(${target} avx512_vnni "${vnni_sources}")
     # GCC 12 reports the undefined vectors of its own intrinsics (GCC bug 105593).
-    target_compile_options(${target}_avx512_vnni PRIVATE -Wno-uninitialized -Wno-maybe-uninitialized)
+    target_compile_options(${target}_avx512_vnni PRIVATE -Wno-uninitialized
+      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   endif()
   if(NOT ROOM_PCH)
     set(ROOM_PCH tensor)
