@@ -5,8 +5,8 @@
 namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
-/// Software prefetch distance, as in few_rows_isa.cpp.
-constexpr int64_t kPrefetchBytes = 8192;
+/// Software prefetch distance, as in panel_rows_vnni.cpp.
+constexpr int64_t kPrefetchBytes = 1024;
 
 template <int bits>
 void add_line(float* __restrict sums, const uint32_t* __restrict words, const int32_t* __restrict zero_points,

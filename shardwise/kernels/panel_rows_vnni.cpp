@@ -9,8 +9,9 @@ namespace {
 constexpr float kLargest = 32639;
 /// Outputs per vector, and elements that are split at once.
 constexpr int kLanes = 16;
-/// Software prefetch distance, as in few_rows_isa.cpp.
-constexpr int64_t kPrefetchBytes = 8192;
+/// Software prefetch distance. On Zen 4 from 4096 bytes on, the hardware prefetcher stops: int4 in groups of
+/// 32 then reads at 2/3 of the speed.
+constexpr int64_t kPrefetchBytes = 1024;
 
 // --- splitting ---------------------------------------------------------------------------------------------
 
