@@ -10,6 +10,7 @@
 
 #include "benchmarks/worker.h"
 #include "shardwise/base/memory_counter.h"
+#include "shardwise/bench/probes.h"
 #include "shardwise/infer/sharded_sampler.h"
 #include "shardwise/model/decoder.h"
 
@@ -62,24 +63,10 @@ class Text {
   int64_t last_ = 7;
 };
 
-/// Prefetches every cache line far ahead, because plain loads leave the memory idle for a sixth of the time.
-/// Uses the machine's vector width, because scalar additions would limit the speed.
-__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3"))) uint64_t
-sum_of_words(const at::Tensor& weight) {
-  constexpr size_t kLine = 64 / sizeof(uint64_t), kAhead = 8192 / sizeof(uint64_t);
-  const auto* words = static_cast<const uint64_t*>(weight.const_data_ptr());
-  const size_t count = weight.nbytes() / sizeof(uint64_t);
-  uint64_t sum = 0;
-  for (size_t i = 0; i + kLine <= count; i += kLine) {
-    __builtin_prefetch(words + i + kAhead, /*rw=*/0, /*locality=*/2);
-    for (size_t j = 0; j < kLine; ++j) sum += words[i + j];
-  }
-  return sum;
-}
-
 uint64_t read_once(const model::DecoderWeights& weights) {
   uint64_t sum = 0;
-  for (const nn::UsedParameter& used : weights.used_parameters()) sum += sum_of_words(used.parameter->value);
+  for (const nn::UsedParameter& used : weights.used_parameters())
+    sum += bench::read_once(used.parameter->value);
   return sum;
 }
 

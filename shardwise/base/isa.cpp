@@ -38,6 +38,10 @@ Isa best_isa() {
   return isa;
 }
 
+Isa loops_isa() {
+  return std::min(best_isa(), Isa::avx512);
+}
+
 Isa processor_isa() {
   static const Isa isa = detect();
   return isa;

@@ -13,6 +13,9 @@ enum class Isa { baseline, avx2, avx512, avx512_vnni, avx512_bf16 };
 /// Errors: c10::ValueError if SHARDWISE_MAX_ISA is none of these.
 Isa best_isa();
 
+/// Returns the instruction set of the `*_isa.cpp` loops in use: best_isa(), at most avx512.
+Isa loops_isa();
+
 /// Returns the widest instruction set that this processor supports.
 Isa processor_isa();
 

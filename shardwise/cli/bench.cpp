@@ -20,6 +20,8 @@ constexpr Benchmark kBenches[] = {
     {"comm", bench_comm_command, "time all_reduce, next to a memcpy of the same size"},
     {"overlap", bench_overlap_command,
      "time the linear layers of TP+SP with their collectives, next to the GEMMs alone"},
+    {"products", bench_products_command,
+     "time products of a model's weights, next to reading memory and to arithmetic in registers"},
 };
 
 constexpr double kMaxSeconds = 3600;

@@ -18,5 +18,7 @@ void check_seconds(const std::string& command, double seconds);
 int bench_comm_command(const Call& call);
 /// Times the linear layers of TP+SP with their collectives, next to the GEMMs alone; see commands.h.
 int bench_overlap_command(const Call& call);
+/// Times products of a model's weights, next to reading memory and to arithmetic; see commands.h.
+int bench_products_command(const Call& call);
 
 }  // namespace shardwise::cli

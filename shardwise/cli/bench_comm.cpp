@@ -12,6 +12,7 @@
 #include "shardwise/bench/all_reduce.h"
 #include "shardwise/cli/bench.h"
 #include "shardwise/cli/flags.h"
+#include "shardwise/cli/lists.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/progress_line.h"
 #include "shardwise/cli/ranks.h"
@@ -85,11 +86,9 @@ int64_t read_size(const std::string& text) {
 }
 
 std::vector<int64_t> read_sizes(const CommOptions& o) {
-  const std::string text = o.sizes.value_or(o.tune ? kTunedSizes : kSizes);
   std::vector<int64_t> sizes;
-  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
-    end = text.find(',', begin);
-    sizes.push_back(read_size(text.substr(begin, end - begin)));
+  for (const std::string& text : parts_of(o.sizes.value_or(o.tune ? kTunedSizes : kSizes))) {
+    sizes.push_back(read_size(text));
     TORCH_CHECK_VALUE(!o.tune || sizes.back() <= comm::shm::kMaxOneShotBytes,
                       "bench comm: --tune needs --sizes up to ", comm::shm::kMaxOneShotBytes,
                       " bytes, the most that one-shot accepts; got ", sizes.back(), " [SW0087]");

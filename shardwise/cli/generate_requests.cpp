@@ -6,6 +6,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
+#include "shardwise/cli/lists.h"
 #include "shardwise/cli/ordered_json.h"
 #include "shardwise/text/chat_template.h"
 
@@ -36,8 +37,7 @@ class PromptReader {
 
   static Prompt of_ids(const std::string& list) {
     Prompt prompt;
-    std::istringstream in(list + ",");  // the id after the last comma counts too
-    for (std::string id; std::getline(in, id, ',');)
+    for (const std::string& id : parts_of(list))
       read_value("generate: --prompt-ids", id, prompt.ids.emplace_back());
     return prompt;
   }

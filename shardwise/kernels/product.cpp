@@ -74,6 +74,11 @@ void product_out(Tensor& y, const Tensor& a, const Tensor& b) {
   }
 }
 
+std::string product_name(const Tensor& a, const Tensor& b) {
+  if (uses_few_rows(a, b)) return std::string("own loops, ") + base::name_of(base::loops_isa());
+  return uses_onednn(a, b) ? "oneDNN" : "torch.mm";
+}
+
 void add_product_(Tensor& y, const Tensor& a, const Tensor& b) {
   check_product(y, a, b);
   if (uses_onednn(a, b)) {

@@ -7,11 +7,16 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <string>
+
 namespace shardwise::kernels {
 
 /// Computes y = a·b. Shapes: `a` [m, k], `b` [k, n], either may be transposed; `y` [m, n] contiguous; one
 /// dtype. Errors: c10::ValueError if shapes or dtypes do not match.
 void product_out(at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
+
+/// Returns what product_out uses for these operands, for output: "own loops, avx512", "oneDNN" or "torch.mm".
+std::string product_name(const at::Tensor& a, const at::Tensor& b);
 
 /// Computes y += a·b, with the shapes and errors of product_out.
 void add_product_(at::Tensor& y, const at::Tensor& a, const at::Tensor& b);

@@ -10,6 +10,11 @@ void weight_product_out(at::Tensor& y, const at::Tensor& x, const Parameter& wei
   kernels::product_out(y, x, weight.value.detach().t());
 }
 
+std::string product_name(const at::Tensor& x, const Parameter& weight) {
+  if (weight.quantized) return quant::product_name(x, *weight.quantized);
+  return kernels::product_name(x, weight.value.detach().t());
+}
+
 void check_trainable(const Parameter& weight) {
   TORCH_CHECK_VALUE(!weight.quantized, weight.name,
                     ": quantized weights cannot be trained; got a product with gradients recorded; use "

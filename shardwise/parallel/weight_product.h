@@ -7,6 +7,9 @@ namespace shardwise::parallel {
 /// Computes y = x Wᵀ with the local shard W [out, in]. Shapes: `x` [m, in], `y` [m, out] contiguous.
 void weight_product_out(at::Tensor& y, const at::Tensor& x, const Parameter& weight);
 
+/// Returns what weight_product_out uses for these operands, for output.
+std::string product_name(const at::Tensor& x, const Parameter& weight);
+
 /// Checks that gradients can flow through a product with `weight`.
 /// Errors: c10::ValueError if `weight` is quantized.
 void check_trainable(const Parameter& weight);

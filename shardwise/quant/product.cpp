@@ -67,14 +67,6 @@ constexpr int64_t kMostRows = kernels::avx512_vnni::kMaxRows;
 /// Up to this many rows, loops that multiply row by row are faster than dequantizing.
 constexpr int64_t kMostFp32Rows = 4;
 
-bool uses_vnni(const Tensor& x) {
-  return base::best_isa() >= Isa::avx512_vnni && x.scalar_type() != at::kFloat;
-}
-
-bool is_few(const Tensor& x) {
-  return x.scalar_type() != at::kDouble && x.size(0) <= (uses_vnni(x) ? kMostRows : kMostFp32Rows);
-}
-
 void few_rows_fp32_out(const Tensor& y, const Tensor& x, const Panels& w) {
   const Tensor wide = ordered(x, w, at::kFloat);
   const PanelShape shape = w.layout.shape();
@@ -175,6 +167,21 @@ void many_rows_out(Tensor& y, const Tensor& x, const Panels& w) {
   }
 }
 
+// --- the choice --------------------------------------------------------------------------------------------
+
+enum class Method { few_rows_vnni, few_rows_fp32, brgemm, dequantized };
+
+Method method_of(const Tensor& x) {
+  const bool is_double = x.scalar_type() == at::kDouble, is_float = x.scalar_type() == at::kFloat;
+  if (base::best_isa() >= Isa::avx512_vnni && !is_double && !is_float) {
+    if (x.size(0) <= kMostRows) return Method::few_rows_vnni;
+  } else if (!is_double && x.size(0) <= kMostFp32Rows) {
+    return Method::few_rows_fp32;
+  }
+  const bool is_bf16 = x.scalar_type() == at::kBFloat16;
+  return is_bf16 && base::best_isa() >= Isa::avx512_bf16 ? Method::brgemm : Method::dequantized;
+}
+
 }  // namespace
 
 void product_out(Tensor& y, const Tensor& x, const Panels& w) {
@@ -188,13 +195,32 @@ void product_out(Tensor& y, const Tensor& x, const Panels& w) {
   if (y.numel() == 0) return;
   if (w.width() == 0) {
     y.zero_();
-  } else if (is_few(x)) {
-    uses_vnni(x) ? few_rows_vnni_out(y, x, w) : few_rows_fp32_out(y, x, w);
-  } else if (x.scalar_type() == at::kBFloat16 && base::best_isa() >= Isa::avx512_bf16) {
-    many_rows_bf16_out(y, x, w);
-  } else {
-    many_rows_out(y, x, w);
+    return;
   }
+  switch (method_of(x)) {
+    case Method::few_rows_vnni:
+      return few_rows_vnni_out(y, x, w);
+    case Method::few_rows_fp32:
+      return few_rows_fp32_out(y, x, w);
+    case Method::brgemm:
+      return many_rows_bf16_out(y, x, w);
+    case Method::dequantized:
+      return many_rows_out(y, x, w);
+  }
+}
+
+std::string product_name(const Tensor& x, const Panels& w) {
+  switch (method_of(x)) {
+    case Method::few_rows_vnni:
+      return "packed, avx512_vnni";
+    case Method::few_rows_fp32:
+      return std::string("packed, ") + base::name_of(base::loops_isa());
+    case Method::brgemm:
+      return "packed, brgemm";
+    case Method::dequantized:
+      return "dequantized, " + kernels::product_name(x, at::empty({w.rows, w.width()}, x.options()).t());
+  }
+  return "";
 }
 
 void embedding_out(Tensor& y, const Tensor& ids, const Panels& w, int64_t begin) {

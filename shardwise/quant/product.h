@@ -4,6 +4,8 @@
 // dequantized to the dtype of `x`. With AVX-512 VNNI, few rows of bf16 or fp16 are rounded to 16 bits per run
 // of columns (kernels/panel_rows_vnni.h).
 #pragma once
+#include <string>
+
 #include "shardwise/quant/panels.h"
 
 namespace shardwise::quant {
@@ -12,6 +14,10 @@ namespace shardwise::quant {
 /// `x` [m, width], `y` [m, rows] contiguous, of one dtype. Cost: up to 4 MB of scratch, or 64 rows of W.
 /// Errors: c10::ValueError if shapes or dtypes do not match.
 void product_out(at::Tensor& y, const at::Tensor& x, const Panels& w);
+
+/// Returns what product_out uses for these operands, for output: "packed, avx512_vnni", "packed, brgemm" or
+/// "dequantized, " and the name of the dense product.
+std::string product_name(const at::Tensor& x, const Panels& w);
 
 /// Looks up rows of a vocabulary shard: y[i] = row ids[i] − begin of W, or zeros if W does not contain that
 /// row. Shapes: `ids` [...] int64, `y` [..., width] contiguous.

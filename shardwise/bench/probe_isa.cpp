@@ -1,0 +1,54 @@
+#include "shardwise/bench/probe_isa.h"
+
+namespace shardwise::bench::SHARDWISE_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+using Vector [[gnu::vector_size(kVectorBytes)]] = float;
+constexpr int kLanes = kVectorBytes / sizeof(float);
+/// Enough to keep two units with a latency of five cycles busy, and few enough for sixteen registers.
+constexpr int kChains = 12;
+
+uint64_t read(const uint64_t* words, int64_t count) {
+  // Prefetching helps on small pages: the hardware prefetcher stops at their ends.
+  constexpr int64_t kLine = 64 / sizeof(uint64_t), kAhead = 1024 / sizeof(uint64_t);
+  uint64_t sum = 0;
+  for (int64_t i = 0; i + kLine <= count; i += kLine) {
+    __builtin_prefetch(words + i + kAhead, /*rw=*/0, /*locality=*/2);
+    for (int64_t j = 0; j < kLine; ++j) sum += words[i + j];
+  }
+  return sum;
+}
+
+float multiply_add(int64_t iterations) {
+  Vector sums[kChains] = {}, factor, term;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    factor[lane] = 0.5F;
+    term[lane] = static_cast<float>(lane);
+  }
+  for (int64_t i = 0; i < iterations; ++i) {
+#pragma GCC unroll 12
+    for (Vector& sum : sums) sum = sum * factor + term;
+    asm volatile("" : "+x"(factor));  // keeps the loop from being folded
+  }
+  float total = 0;
+  for (const Vector& sum : sums)
+    for (int lane = 0; lane < kLanes; ++lane) total += sum[lane];
+  return total;
+}
+
+}  // namespace
+
+template <class T>
+ProbeLoops<T> probe_loops() {
+  return {read, multiply_add, int64_t{2} * kChains * kLanes};
+}
+template ProbeLoops<float> probe_loops<float>();
+
+}  // namespace shardwise::bench::SHARDWISE_ISA
