@@ -36,7 +36,7 @@ struct PackedWeightReader {
   ValidationErrors& errors;
   quant::Matrix matrix;
 
-  const Quantization& quantization() const { return *config.quantization; }
+  Quantization quantization() const { return config.quantization->of(weight.name); }
 
   PackedPart part(const std::string& leaf) const {
     for (const PackedPart& part : config::packed_parts(quantization())) {
@@ -103,7 +103,7 @@ int64_t shift_of(int64_t position, const Quantization& q) {
 }
 
 void read_zero_points(PackedWeightReader& packed) {
-  const Quantization& q = packed.quantization();
+  const Quantization q = packed.quantization();
   const PackedPart part = packed.part(".qzeros");
   const Tensor words = at::empty(packed.local_shape(part), at::kInt);
   packed.read(part, words);

@@ -32,6 +32,7 @@ struct PlannedWeight {
   StoredTensor dense;
   Range rows;  // of the parameter [out, in], which may be fused from several such tensors
   int64_t in_features;
+  quant::Format format;
   std::vector<StoredTensor> parts;
 };
 
@@ -66,9 +67,14 @@ Range rows_of(const StoredTensor& stored, int64_t out_features) {
 
 void append_weight(Plan& plan, const ParameterInfo& parameter, const Config& from, const Config& to) {
   const std::vector<StoredTensor> dense = model::stored_tensors(parameter, from);
+  const config::Quantization how = to.quantization->of(parameter.name);
   for (size_t i = 0; i < dense.size(); ++i) {
-    PlannedWeight weight{dense[i], rows_of(dense[i], parameter.shape[0]), parameter.shape[1], {}};
-    for (const PackedPart& part : config::packed_parts(*to.quantization)) {
+    PlannedWeight weight{dense[i],
+                         rows_of(dense[i], parameter.shape[0]),
+                         parameter.shape[1],
+                         {how.bits, how.group_size},
+                         /*parts=*/{}};
+    for (const PackedPart& part : config::packed_parts(how)) {
       weight.parts.push_back(model::stored_tensors(parameter, part, to).at(i));
     }
     plan.weights.push_back(std::move(weight));
@@ -115,16 +121,14 @@ class Writer {
   }
 
  private:
-  quant::Format format() const { return {quantization_.bits, quantization_.group_size}; }
-
   quant::Matrix quantized(const WeightRowReader& source, const PlannedWeight& weight,
                           const Range& rows) const {
     const Range all{0, weight.in_features};
     const Tensor w = source.read({weight.rows.begin + rows.begin, weight.rows.begin + rows.end},
                                  weight.in_features, at::kFloat);
-    const Tensor maxima = quant::group_maxima(w, format(), weight.in_features, all);
-    quant::check_maxima(maxima, format(), weight.dense.name);
-    quant::Matrix m = quant::Matrix::empty(format(), rows.size(), weight.in_features, all);
+    const Tensor maxima = quant::group_maxima(w, weight.format, weight.in_features, all);
+    quant::check_maxima(maxima, weight.format, weight.dense.name);
+    quant::Matrix m = quant::Matrix::empty(weight.format, rows.size(), weight.in_features, all);
     quant::quantize_rows_(m, /*begin=*/0, w, maxima);
     return m;
   }
@@ -153,15 +157,15 @@ class Writer {
   Tensor symmetric_zero_points(const PlannedWeight& weight) const {
     uint32_t word = 0;
     const auto zero =
-        static_cast<uint32_t>(format().symmetric_zero_point() - quantization_.zero_points_minus_one);
-    for (int64_t i = 0; i < format().values_per_word(); ++i) word |= zero << (i * format().bits);
+        static_cast<uint32_t>(weight.format.symmetric_zero_point() - quantization_.zero_points_minus_one);
+    for (int64_t i = 0; i < weight.format.values_per_word(); ++i) word |= zero << (i * weight.format.bits);
     return at::full(target(weight, ".qzeros").shape, static_cast<int32_t>(word), at::kInt);
   }
 
   Tensor groups(const PlannedWeight& weight) const {
     const Tensor listed = at::empty({weight.in_features}, at::kInt);
     auto* group = listed.mutable_data_ptr<int32_t>();
-    const int64_t size = format().group_size == 0 ? weight.in_features : format().group_size;
+    const int64_t size = weight.format.group_size == 0 ? weight.in_features : weight.format.group_size;
     for (int64_t i = 0; i < weight.in_features; ++i) group[i] = static_cast<int32_t>(i / size);
     return listed;
   }

@@ -26,6 +26,9 @@ void add_model_flags(Flags& flags, ModelOptions& o) {
               "int8 or int4: quantize the linear weights while loading, dummy ones too");
   flags.value("--group-size N", o.group_size,
               "with --quantize: input features per scale: 32, 64 or 128 [128; int8: a scale per row]");
+  flags.value("--head NAME", o.head,
+              "with --quantize: format of lm_head and the embedding: int8 (a scale per row), int4 or none "
+              "[int8]");
   add_tp_flag(flags, o.tp);
 }
 
@@ -36,11 +39,17 @@ std::optional<config::Quantization> loaded_quantization(const std::string& comma
                                                         const config::Config& config) {
   TORCH_CHECK_VALUE(o.quantize || !o.group_size, command, ": --group-size needs --quantize; got ",
                     o.group_size.value_or(0), " without [SW0097]");
+  TORCH_CHECK_VALUE(o.quantize || !o.head, command, ": --head needs --quantize; got ", o.head.value_or(""),
+                    " without [SW0708]");
   if (!o.quantize) return config.quantization;
   check_choice(command, "--quantize", *o.quantize, {"int8", "int4"});
   TORCH_CHECK_VALUE(!config.quantization, command, ": --quantize needs unquantized weights; got ",
                     config.quantization ? config.quantization->text() : "", " [SW0098]");
-  return quantization_of(command, *o.quantize == "int8" ? 8 : 4, o.group_size);
+  config::Quantization q = quantization_of(command, *o.quantize == "int8" ? 8 : 4, o.group_size);
+  set_head_(q, command, o.head.value_or("int8"));
+  q.embeddings = q.lm_head;
+  q.lm_head &= !config.tie_word_embeddings;
+  return q;
 }
 
 }  // namespace

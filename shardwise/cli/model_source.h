@@ -16,6 +16,7 @@ namespace shardwise::cli {
 struct ModelOptions {
   std::optional<std::string> model, tokenizer, quantize;
   std::optional<int64_t> group_size;
+  std::optional<std::string> head;
   std::string dtype = "auto", load_format = "auto";
   int64_t tp = 1;
 };

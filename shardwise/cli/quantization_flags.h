@@ -1,4 +1,4 @@
-// Conversion of --bits and --group-size to a config::Quantization.
+// Conversion of --bits, --group-size and --head to a config::Quantization.
 #pragma once
 #include <optional>
 #include <string>
@@ -12,5 +12,9 @@ namespace shardwise::cli {
 /// 128.
 config::Quantization quantization_of(const std::string& command, int64_t bits,
                                      const std::optional<int64_t>& group_size);
+
+/// Quantizes lm_head as `head` says: int8 with a scale per row; int4, which must be the layers' format; or
+/// none. Errors: c10::ValueError beginning with `command` for other values.
+void set_head_(config::Quantization& quantization, const std::string& command, const std::string& head);
 
 }  // namespace shardwise::cli

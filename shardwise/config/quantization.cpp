@@ -15,7 +15,7 @@ using FileFormat = Quantization::FileFormat;
 
 namespace {
 
-constexpr const char* kField = "quantization_config";
+constexpr const char *kField = "quantization_config", *kDynamic = "dynamic";
 
 void check(bool is_met, const Fields& fields, const char* name, const char* rule, const nlohmann::json& got) {
   if (!is_met) base::throw_invalid(fields.label(name), rule, got);
@@ -58,6 +58,24 @@ std::string read_format(const Fields& fields) {
   return checkpoint_format;
 }
 
+/// GPTQModel's "dynamic", which overrides fields for the modules that match a pattern: int8 with a scale per
+/// row, for lm_head and the embedding.
+nlohmann::json int8_rows(bool lm_head, bool embeddings) {
+  const nlohmann::json int8{{"bits", 8}, {"group_size", -1}};
+  nlohmann::json dynamic = nlohmann::json::object();
+  if (lm_head) dynamic["+:^lm_head$"] = int8;
+  if (embeddings) dynamic["+:^model.embed_tokens$"] = int8;
+  return dynamic;
+}
+
+bool read_int8_head(const Fields& fields, const Quantization& q) {
+  const bool allows = q.is_symmetric && !q.desc_act;
+  const nlohmann::json supported = int8_rows(allows && q.lm_head, allows && q.embeddings);
+  const nlohmann::json* value = fields.find(kDynamic);
+  check_supported(fields, kDynamic, supported.empty() ? nlohmann::json() : supported);
+  return value && !value->empty();
+}
+
 Quantization read_gptq(const Fields& fields) {
   Quantization q{.file_format = FileFormat::gptq, .bits = fields.integer("bits")};
   check(q.bits == 4 || q.bits == 8, fields, "bits", "4 or 8", q.bits);
@@ -67,8 +85,8 @@ Quantization read_gptq(const Fields& fields) {
   fields.or_flag("lm_head", q.lm_head);
   fields.or_flag("embeddings", q.embeddings);
   q.zero_points_minus_one = read_format(fields) == "gptq";
+  q.int8_head = read_int8_head(fields, q);
   check_supported(fields, "pack_dtype", "int32");
-  check_supported(fields, "dynamic", nullptr);
   return q;
 }
 
@@ -97,7 +115,21 @@ std::string Quantization::text() const {
   const char* const kinds[] = {"converted", "gptq", "awq"};
   const std::string groups =
       group_size == 0 ? "with a scale for each row" : fmt::format("in groups of {}", group_size);
-  return fmt::format("int{} {} ({})", bits, groups, kinds[static_cast<int>(file_format)]);
+  const bool differs = int8_head && (bits != 8 || group_size != 0);
+  const char* head = !differs                ? ""
+                     : embeddings && lm_head ? ", head and embedding int8"
+                     : embeddings            ? ", embedding int8"
+                                             : ", head int8";
+  return fmt::format("int{} {}{} ({})", bits, groups, head, kinds[static_cast<int>(file_format)]);
+}
+
+Quantization Quantization::of(const std::string& parameter) const {
+  const bool is_head = parameter.starts_with("lm_head.") || parameter.starts_with("model.embed_tokens.");
+  Quantization q = *this;
+  if (!is_head || !int8_head) return q;
+  q.bits = 8;
+  q.group_size = 0;
+  return q;
 }
 
 std::vector<int64_t> PackedPart::shape(int64_t out_features, int64_t in_features) const {
@@ -152,6 +184,7 @@ void write_quantization(const Quantization& q, OrderedJson& out) {
       {"desc_act", q.desc_act},   {"checkpoint_format", q.zero_points_minus_one ? "gptq" : "gptq_v2"},
       {"lm_head", q.lm_head}};
   if (q.embeddings) out[kField]["embeddings"] = true;
+  if (q.int8_head) out[kField][kDynamic] = int8_rows(q.lm_head, q.embeddings);
 }
 
 void check_quantization(const Config& c, const std::string& where) {
@@ -167,7 +200,8 @@ void check_quantization(const Config& c, const std::string& where) {
   check_size(c.intermediate_size, unit, "intermediate_size", where);
   check_size(c.num_attention_heads * c.head_dim, unit, "num_attention_heads x head_dim", where);
   check_size(c.num_key_value_heads * c.head_dim, words, "num_key_value_heads x head_dim", where);
-  if (q.lm_head || q.embeddings) check_size(c.vocab_size, words, "vocab_size", where);
+  const int64_t head_words = q.of("lm_head.weight").values_per_word();
+  if (q.lm_head || q.embeddings) check_size(c.vocab_size, head_words, "vocab_size", where);
 }
 
 }  // namespace shardwise::config

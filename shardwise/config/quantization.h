@@ -26,7 +26,12 @@ struct Quantization {
   bool zero_points_minus_one = true;  // the first GPTQ version stores zero points minus one
   bool lm_head = false;               // quantizes lm_head too
   bool embeddings = false;            // quantizes the embedding too (an extension of ours)
+  bool int8_head = false;             // of these two: int8 with a scale per row, whatever the layers have
   bool operator==(const Quantization&) const = default;
+
+  /// Returns how the weight `parameter` is quantized: with the head's bits and groups for lm_head and the
+  /// embedding.
+  Quantization of(const std::string& parameter) const;
 
   /// Returns true if the files store packed weights.
   bool is_packed() const { return file_format != FileFormat::dense; }

@@ -31,7 +31,7 @@ struct LayerFactory {
 
   std::optional<quant::Format> format(const config::ParameterInfo& weight) const {
     if (weight.format == config::StorageFormat::dense) return std::nullopt;
-    const config::Quantization& q = *config().quantization;
+    const config::Quantization q = config().quantization->of(weight.name);
     const auto grouping = q.desc_act ? quant::Grouping::by_column : quant::Grouping::in_order;
     return quant::Format{q.bits, q.group_size, grouping, /*has_zero_points=*/!q.is_symmetric};
   }

@@ -54,7 +54,7 @@ ShardRule packed_rule(const config::ParameterInfo& weight, const config::PackedP
 
 std::vector<StoredTensor> all_parts(const config::ParameterInfo& weight, const config::Config& config) {
   std::vector<StoredTensor> tensors;
-  for (const config::PackedPart& part : config::packed_parts(*config.quantization)) {
+  for (const config::PackedPart& part : config::packed_parts(config.quantization->of(weight.name))) {
     for (StoredTensor& stored : stored_tensors(weight, part, config)) tensors.push_back(std::move(stored));
   }
   return tensors;

@@ -125,14 +125,16 @@ TEST(QuantizedLoad, RejectsOnEveryRankWhatOneRankFinds) {
 
 /// A directory of unquantized weights, and its quantized copy.
 struct QuantizedDirectory {
-  QuantizedDirectory(const std::string& family, const Case& c, bool with_embeddings = false)
-      : QuantizedDirectory(packable_config(family), c, with_embeddings) {}
-  QuantizedDirectory(Config of, const Case& c, bool with_embeddings) : config(std::move(of)) {
+  enum class Tables { dense, like_layers, int8 };
+  QuantizedDirectory(const std::string& family, const Case& c, Tables tables = Tables::dense)
+      : QuantizedDirectory(packable_config(family), c, tables) {}
+  QuantizedDirectory(Config of, const Case& c, Tables tables) : config(std::move(of)) {
     config.vocab_size = 24;
     full = full_state(config, at::kFloat, /*seed=*/14).tensors;
     dense = put_weights(directory.path(), config, full);
     how = {.file_format = Quantization::FileFormat::gptq, .bits = c.bits, .group_size = c.group_size};
-    how.lm_head = how.embeddings = with_embeddings;
+    how.lm_head = how.embeddings = tables != Tables::dense;
+    how.int8_head = tables == Tables::int8;
     packed = directory / "packed";
     written = quantize(dense, packed, how, kNoProgress);
   }
@@ -144,21 +146,6 @@ struct QuantizedDirectory {
   std::string dense, packed;
   checkpoint::WriteSummary written;
 };
-
-/// Expects equal values of quantized weights, parameter by parameter.
-void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWeights& b,
-                          const std::string& where) {
-  ASSERT_EQ(a.used_parameters().size(), b.used_parameters().size());
-  for (size_t i = 0; i < a.used_parameters().size(); ++i) {
-    const parallel::Parameter &p = *a.used_parameters()[i].parameter, &q = *b.used_parameters()[i].parameter;
-    ASSERT_EQ(p.quantized != nullptr, q.quantized != nullptr) << p.name;
-    if (!p.quantized) {
-      EXPECT_TRUE(same_bits(p.value.detach(), q.value.detach())) << p.name << where;
-      continue;
-    }
-    EXPECT_TRUE(at::equal(dequantized(*p.quantized), dequantized(*q.quantized))) << p.name << where;
-  }
-}
 
 /// Expects packed weights to equal those that are quantized on load.
 void expect_packed_equals_on_load(const QuantizedDirectory& f, const Case& c, int ranks) {
@@ -188,7 +175,7 @@ TEST(QuantizedFiles, MayLeaveRanksWithoutColumns) {
   Config config = packable_config();
   for (const Case& c : kCases) {
     config.intermediate_size = 32 / c.bits;
-    const QuantizedDirectory f(config, c, /*with_embeddings=*/false);
+    const QuantizedDirectory f(config, c, QuantizedDirectory::Tables::dense);
     const std::string sharded = f.directory / "sharded", merged = f.directory / "merged";
     checkpoint::shard(f.packed, sharded, 6, kNoProgress);
     checkpoint::merge(sharded, merged, kNoProgress);
@@ -198,19 +185,32 @@ TEST(QuantizedFiles, MayLeaveRanksWithoutColumns) {
   }
 }
 
-TEST(QuantizedFiles, CanContainLmHeadAndEmbeddings) {
-  const QuantizedDirectory f("llama", {4, 8}, /*with_embeddings=*/true);
+/// Expects lm_head and the embedding to have the values of their own format, and to be what a load quantizes.
+void expect_tables(const QuantizedDirectory& f, const std::string& where) {
   const Config stored = config::load_config(f.packed);
+  ASSERT_EQ(stored.quantization, f.how);
+  Config on_load = f.config;
+  on_load.quantization = f.how;
+  on_load.quantization->file_format = Quantization::FileFormat::dense;
   const Tensors expected = quantized_tensors(stored, f.full);
   for (int ranks = 1; ranks <= 3; ++ranks) {
     on_ranks(ranks, [&](const comm::Group& group) {
-      const model::DecoderWeights weights(stored, group, at::kFloat);
+      const model::DecoderWeights weights(stored, group, at::kFloat), made(on_load, group, at::kFloat);
       checkpoint::load_weights(f.packed, weights);
       EXPECT_TRUE(weights.used_parameters().front().parameter->quantized);
       EXPECT_TRUE(weights.used_parameters().back().parameter->quantized);
-      expect_shards(weights, expected, " with tables");
+      expect_shards(weights, expected, where);
+      checkpoint::load_weights(f.dense, made);
+      expect_same_matrices(weights, made, where);
     });
   }
+}
+
+TEST(QuantizedFiles, CanContainLmHeadAndEmbeddings) {
+  using Tables = QuantizedDirectory::Tables;
+  expect_tables(QuantizedDirectory("llama", {4, 8}, Tables::like_layers), " with tables like layers");
+  expect_tables(QuantizedDirectory("llama", {4, 8}, Tables::int8), " with tables in int8");
+  expect_tables(QuantizedDirectory("phi3", {8, 32}, Tables::int8), " with tables in int8 beside groups");
 }
 
 /// Unpacks the published format without the code under test.

@@ -1,6 +1,7 @@
 #include "tests/checkpoint/quantized_model.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include "shardwise/model/names.h"
@@ -49,9 +50,10 @@ Tensors quantized_tensors(const config::Config& config, const Tensors& full) {
   const config::ParameterTable quantized(config);
   for (const config::ParameterInfo& parameter : config::ParameterTable(stored)) {
     if (quantized.at(parameter.name).format == config::StorageFormat::dense) continue;
+    const config::Quantization how = config.quantization->of(parameter.name);
     for (const model::StoredTensor& tensor : model::stored_tensors(parameter, stored)) {
       const at::Tensor w = tensor.oriented(full.at(tensor.name)).contiguous();
-      const at::Tensor quantized = requantized(w, config.quantization->bits, config.quantization->group_size);
+      const at::Tensor quantized = requantized(w, how.bits, how.group_size);
       tensors[tensor.name] = tensor.oriented(quantized).contiguous();
     }
   }
@@ -70,6 +72,20 @@ void expect_shards(const model::DecoderWeights& weights, const Tensors& full, co
             << tensor.name << " on rank " << weights.group().rank() << where;
       }
     }
+  }
+}
+
+void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWeights& b,
+                          const std::string& where) {
+  ASSERT_EQ(a.used_parameters().size(), b.used_parameters().size());
+  for (size_t i = 0; i < a.used_parameters().size(); ++i) {
+    const parallel::Parameter &p = *a.used_parameters()[i].parameter, &q = *b.used_parameters()[i].parameter;
+    ASSERT_EQ(p.quantized != nullptr, q.quantized != nullptr) << p.name;
+    if (!p.quantized) {
+      EXPECT_TRUE(same_bits(p.value.detach(), q.value.detach())) << p.name << where;
+      continue;
+    }
+    EXPECT_TRUE(at::equal(dequantized(*p.quantized), dequantized(*q.quantized))) << p.name << where;
   }
 }
 

@@ -29,4 +29,8 @@ Tensors quantized_tensors(const config::Config& config, const Tensors& full);
 /// messages.
 void expect_shards(const model::DecoderWeights& weights, const Tensors& full, const std::string& where);
 
+/// Expects equal values of quantized weights, parameter by parameter.
+void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWeights& b,
+                          const std::string& where);
+
 }  // namespace shardwise::testing

@@ -38,7 +38,7 @@ TEST_F(QuantizeCommand, ItsDirectoryGeneratesLikeQuantizingWhileLoading) {
   EXPECT_EQ(summary["group_size"], 32);
   for (const int tp : {1, 2, 4}) {
     const json read = generated(packed_, tp);
-    const json made = generated(model_, tp, {"--quantize", "int4", "--group-size", "32"});
+    const json made = generated(model_, tp, {"--quantize", "int4", "--group-size", "32", "--head", "none"});
     EXPECT_EQ(read["text"], made["text"]);
     EXPECT_EQ(read["load"]["weight_bytes"], made["load"]["weight_bytes"]);
     EXPECT_EQ(read["quantization"], "int4 in groups of 32 (gptq)");
@@ -97,8 +97,13 @@ TEST_F(QuantizeCommand, ValidationErrors) {
   expect_refused({"quantize", model_, packed_, "--group-size", "16"},
                  {"--group-size must be 32, 64 or 128", "16"});
   expect_refused({"quantize", model_, model_}, {"must not exist yet", model_});
-  expect_refused({"quantize", model_, packed_, "--head"},
+  expect_refused({"quantize", model_, packed_, "--head", "int4"},
                  {"quantize: vocab_size must be a multiple of 8", "259"});
+  expect_refused({"quantize", model_, packed_, "--head", "int8"},
+                 {"quantize: vocab_size must be a multiple of 4", "259"});
+  expect_refused({"quantize", model_, packed_, "--head", "int2"}, {"--head must be one of int8, int4, none"});
+  expect_refused({"quantize", model_, packed_, "--head", "int4", "--bits", "8"},
+                 {"quantize: --head int4 needs layers in int4; got layers in int8"});
   expect_refused({"quantize", scratch_ / "absent", packed_}, {"absent"});
   const auto refused = [&](Words more, const Words& named) {
     Words argv{"generate", "--model", model_, "--prompt", "x"};
@@ -107,8 +112,25 @@ TEST_F(QuantizeCommand, ValidationErrors) {
   };
   refused({"--quantize", "int3"}, {"generate: --quantize must be one of int8, int4; got int3"});
   refused({"--group-size", "32"}, {"generate: --group-size needs --quantize; got 32 without"});
+  refused({"--head", "int8"}, {"generate: --head needs --quantize; got int8 without"});
+  refused({"--quantize", "int8", "--head", "int4"}, {"generate: --head int4 needs layers in int4"});
   refused({"--quantize", "int4", "--group-size", "48"},
           {"generate: --group-size must be 32, 64 or 128; got 48"});
+}
+
+TEST_F(QuantizeCommand, TheHeadIsInt8UnlessOtherwiseAsked) {
+  const auto made = [&](const Words& more) {
+    Words flags{"--quantize", "int4", "--group-size", "32"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    const json found = generated(model_, 1, flags);
+    return std::pair(found["quantization"], found["load"]["weight_bytes"][0].get<int64_t>());
+  };
+  const auto [text, bytes] = made({});
+  EXPECT_EQ(text, "int4 in groups of 32, head and embedding int8 (converted)");
+  EXPECT_EQ(made({"--head", "int8"}).second, bytes);
+  EXPECT_LT(made({"--head", "int4"}).second, bytes);
+  EXPECT_GT(made({"--head", "none"}).second, bytes);
+  EXPECT_EQ(made({"--head", "none"}).first, "int4 in groups of 32 (converted)");
 }
 
 TEST_F(QuantizeCommand, RandomWeightsAreQuantizedEquallyAtEveryTp) {

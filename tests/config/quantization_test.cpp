@@ -45,6 +45,28 @@ TEST(ParseQuantization, ReadsGptqAndAwq) {
   }
 }
 
+TEST(ParseQuantization, ReadsAnInt8HeadBesideInt4Layers) {
+  const json int8{{"bits", 8}, {"group_size", -1}};
+  json gptq{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}, {"lm_head", true}};
+  gptq["dynamic"]["+:^lm_head$"] = int8;
+  const Config head = parse(small(packable(gptq)));
+  EXPECT_TRUE(head.quantization->int8_head);
+  EXPECT_EQ(head.quantization->text(), "int4 in groups of 32, head int8 (gptq)");
+  gptq["embeddings"] = true;
+  EXPECT_PRED2(contains, parse_error(packable(gptq)), "dynamic must be {") << "it lists both or none";
+  gptq["dynamic"]["+:^model.embed_tokens$"] = int8;
+  const Config both = parse(small(packable(gptq)));
+  EXPECT_EQ(both.quantization->text(), "int4 in groups of 32, head and embedding int8 (gptq)");
+  for (const Config& config : {head, both}) EXPECT_EQ(parse_config(to_json(config), "written"), config);
+  const Quantization &q = *both.quantization, table = q.of("model.embed_tokens.weight"),
+                     layer = q.of("model.layers.0.mlp.down_proj.weight");
+  EXPECT_EQ(std::pair(table.bits, table.group_size), std::pair(int64_t{8}, int64_t{0}));
+  EXPECT_EQ(q.of("lm_head.weight"), table);
+  EXPECT_EQ(layer, q);
+  gptq["sym"] = false;
+  EXPECT_PRED2(contains, parse_error(packable(gptq)), "dynamic must be absent");
+}
+
 TEST(ParseQuantization, RejectsUnsupportedOptions) {
   const auto error_with = [](json changes) {
     json quantization{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}};

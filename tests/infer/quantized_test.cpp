@@ -80,7 +80,8 @@ INSTANTIATE_TEST_SUITE_P(Families, QuantizedRun, ::testing::Values("llama", "phi
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(QuantizedEmbeddings, MatchTheReferenceTiedAndUntied) {
-  for (const bool is_tied : {false, true}) {
+  for (const auto& [is_tied, int8_head] :
+       {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
     config::Config config = packable_config();
     config.tie_word_embeddings = is_tied;
     config.vocab_size = 24;
@@ -92,7 +93,8 @@ TEST(QuantizedEmbeddings, MatchTheReferenceTiedAndUntied) {
                                    .bits = 4,
                                    .group_size = 8,
                                    .lm_head = !is_tied,
-                                   .embeddings = true};
+                                   .embeddings = true,
+                                   .int8_head = int8_head};
     checkpoint::quantize(path, packed, how, [](int64_t, int64_t) {});
     const config::Config stored = config::load_config(packed);
     expect_matches(packed, stored, quantized_tensors(stored, full.tensors));
