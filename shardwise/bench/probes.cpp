@@ -18,7 +18,8 @@ constexpr int64_t kLarge = 1 << 20;
 
 }  // namespace
 
-uint64_t read_once(const at::Tensor& tensor) {
+uint64_t read_once(const parallel::Parameter& weight) {
+  const at::Tensor& tensor = weight.quantized ? weight.quantized->data : weight.value;
   const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
   const auto lines = static_cast<int64_t>(tensor.nbytes()) / kLineBytes;
   const auto loops = probe_loops<float>();

@@ -6,10 +6,13 @@
 #include <cstdint>
 #include <string>
 
+#include "shardwise/parallel/parameter.h"
+
 namespace shardwise::bench {
 
-/// Reads all bytes of `tensor` once. Returns a sum of them, which makes the reads necessary.
-uint64_t read_once(const at::Tensor& tensor);
+/// Reads the values of `weight` once, scales included. Returns a sum of them, which makes the reads
+/// necessary.
+uint64_t read_once(const parallel::Parameter& weight);
 
 /// Arithmetic without memory, in all threads.
 class ArithmeticProbe {

@@ -27,11 +27,6 @@ ParameterPtr random_weight(const WeightShape& shape, const WeightFormat& format,
   return weight;
 }
 
-/// Returns the tensor with the weight's values.
-const Tensor& values_of(const parallel::Parameter& weight) {
-  return weight.quantized ? weight.quantized->data : weight.value;
-}
-
 ParameterPtr copy_of(const parallel::Parameter& weight) {
   auto copy = std::make_shared<parallel::Parameter>(weight);
   if (weight.quantized) {
@@ -66,7 +61,7 @@ WeightMeasured measure_weight(const WeightShape& shape, const WeightFormat& form
   result.bytes = weights.next().bytes();
   result.arithmetic_operations = arithmetic.operations();
   result.instruction = arithmetic.name();
-  std::vector<TimedCall> calls{{"read", [&] { read_once(values_of(weights.next())); }, {}},
+  std::vector<TimedCall> calls{{"read", [&] { read_once(weights.next()); }, {}},
                                {"arithmetic", [&] { arithmetic.run(); }, {}}};
   for (const int64_t rows : bench.rows) {
     const Tensor x = at::randn({rows, shape.inputs}).to(format.dtype);

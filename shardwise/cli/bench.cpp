@@ -20,6 +20,8 @@ constexpr Benchmark kBenches[] = {
     {"comm", bench_comm_command, "time all_reduce, next to a memcpy of the same size"},
     {"overlap", bench_overlap_command,
      "time the linear layers of TP+SP with their collectives, next to the GEMMs alone"},
+    {"decode", bench_decode_command, "time a token of each text with random weights in every format"},
+    {"prefill", bench_prefill_command, "time prompts with random weights in every format"},
     {"products", bench_products_command,
      "time products of a model's weights, next to reading memory and to arithmetic in registers"},
 };

@@ -18,6 +18,9 @@ void check_seconds(const std::string& command, double seconds);
 int bench_comm_command(const Call& call);
 /// Times the linear layers of TP+SP with their collectives, next to the GEMMs alone; see commands.h.
 int bench_overlap_command(const Call& call);
+/// Times a token of each of several texts, and prompts; see commands.h.
+int bench_decode_command(const Call& call);
+int bench_prefill_command(const Call& call);
 /// Times products of a model's weights, next to reading memory and to arithmetic; see commands.h.
 int bench_products_command(const Call& call);
 

@@ -102,15 +102,12 @@ ProductBench bench_of(const ProductsOptions& o) {
   check_seconds(kName, o.seconds);
   const config::Config config = config::preset(o.preset);
   config::check_ranks(kName, config, o.tp);
-  ProductBench bench{.shapes = shapes_of(config, o.tp), .formats = {}, .rows = {}, .seconds = o.seconds};
+  ProductBench bench{.shapes = shapes_of(config, o.tp),
+                     .formats = {},
+                     .rows = integers_of(kName, "--rows", o.rows, 1, kMostRows),
+                     .seconds = o.seconds};
   if (o.weights) bench.shapes = selected(bench.shapes, parts_of(*o.weights));
   for (const std::string& name : parts_of(o.formats)) bench.formats.push_back(format_of(name, o));
-  for (const std::string& text : parts_of(o.rows)) {
-    int64_t rows = 0;
-    read_value(std::string(kName) + ": --rows", text, rows);
-    check_range(kName, "--rows", rows, 1, kMostRows);
-    bench.rows.push_back(rows);
-  }
   return bench;
 }
 

@@ -1,5 +1,6 @@
 // Flags whose value is a list separated by commas.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -7,13 +8,11 @@
 namespace shardwise::cli {
 
 /// Returns the parts of `text` between commas, at least one: "a,,b" has three.
-inline std::vector<std::string> parts_of(std::string_view text) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0, end = 0; end != std::string_view::npos; begin = end + 1) {
-    end = text.find(',', begin);
-    parts.emplace_back(text.substr(begin, end - begin));
-  }
-  return parts;
-}
+std::vector<std::string> parts_of(std::string_view text);
+
+/// Returns a list of integers. Errors: c10::ValueError naming `command`, `flag` and the rule unless each is
+/// from `min` to `max`.
+std::vector<int64_t> integers_of(const std::string& command, const std::string& flag, std::string_view text,
+                                 int64_t min, int64_t max);
 
 }  // namespace shardwise::cli

@@ -45,11 +45,7 @@ std::optional<config::Quantization> loaded_quantization(const std::string& comma
   check_choice(command, "--quantize", *o.quantize, {"int8", "int4"});
   TORCH_CHECK_VALUE(!config.quantization, command, ": --quantize needs unquantized weights; got ",
                     config.quantization ? config.quantization->text() : "", " [SW0098]");
-  config::Quantization q = quantization_of(command, *o.quantize == "int8" ? 8 : 4, o.group_size);
-  set_head_(q, command, o.head.value_or("int8"));
-  q.embeddings = q.lm_head;
-  q.lm_head &= !config.tie_word_embeddings;
-  return q;
+  return quantization_on_load(command, *o.quantize, o.group_size, o.head.value_or("int8"), config);
 }
 
 }  // namespace

@@ -103,6 +103,17 @@ void set_head_(config::Quantization& q, const std::string& command, const std::s
   q.int8_head = head == "int8";
 }
 
+config::Quantization quantization_on_load(const std::string& command, const std::string& name,
+                                          const std::optional<int64_t>& group_size, const std::string& head,
+                                          const config::Config& model) {
+  check_choice(command, "--quantize", name, {"int8", "int4"});
+  config::Quantization q = quantization_of(command, name == "int8" ? 8 : 4, group_size);
+  set_head_(q, command, head);
+  q.embeddings = q.lm_head;
+  q.lm_head &= !model.tie_word_embeddings;
+  return q;
+}
+
 int quantize_command(const Call& call) {
   QuantizeOptions options;
   Flags flags("quantize", "Writes a model with int8 or int4 linear weights in the GPTQ format.");
