@@ -190,35 +190,79 @@ def tokenize(rounds, steps):
     return "\n".join(sections)
 
 
-def generation_candidates(what):
-    python = [sys.executable, str(ROOT / "benchmarks" / "generation_peer.py"), what]
-    return (Candidate("shardwise TP=2, 1 thread per rank", bench_generation(what), 2, 1),
-            Candidate("shardwise TP=1, 2 threads", bench_generation(what), 1, 2),
-            Candidate("transformers, 2 threads", python + ["bf16"], 1, 2))
+def bench_generation(what, kind):
+    return [str(BUILD / "benchmarks" / "bench_generation"), what, kind]
 
 
-def bench_generation(what):
-    return [str(BUILD / "benchmarks" / "bench_generation"), what, "bf16"]
+def ours(what, kind):
+    return Candidate(f"shardwise TP=2 {kind}, 1 thread per rank", bench_generation(what, kind), 2, 1)
+
+
+def llama_cpp(what, file):
+    python = ROOT / ".venv-bench" / "bin" / "python"
+    command = [str(python), str(ROOT / "benchmarks" / "llama_cpp_peer.py"), what, str(file)]
+    return Candidate(f"llama.cpp {file.stem}, 2 threads", command, 1, 2)
+
+
+def lower_bound(kind):
+    return Candidate(f"lower bound: read the weights of TP=2 {kind} once", bench_generation("read", kind), 2, 1)
+
+
+def transformers(what):
+    return Candidate("transformers, 2 threads", [sys.executable, str(ROOT / "benchmarks" / "generation_peer.py"), what, "bf16"],
+                     1, 2)
+
+
+def with_llama_cpp_models(section):
+    """Calls section(directory) with a directory of the model in llama.cpp's formats."""
+    with tempfile.TemporaryDirectory() as directory:
+        python = ROOT / ".venv-bench" / "bin" / "python"
+        subprocess.run([str(python), str(ROOT / "benchmarks" / "llama_cpp_peer.py"), "make", directory], check=True)
+        return section(pathlib.Path(directory))
+
+
+SHAPE = "shape of Llama-3.2-1B, random weights"
+# shardwise's format -> llama.cpp's, which stores the head of q4_0 in 6.6 bits a weight, and ours in 8.
+QUANTIZED = {"int8": "q8_0", "int4": "q4_0", "int4-g32": "q4_0"}
 
 
 def decode(rounds, steps):
-    two, one, theirs = generation_candidates("decode")
-    floor = Candidate("lower bound: read the weights of TP=2 once", bench_generation("read"), 2, 1)
-    candidates = [two, one, theirs, floor]
+    return with_llama_cpp_models(lambda directory: decode_sections(directory, rounds, steps))
+
+
+def decode_sections(directory, rounds, steps):
+    two, theirs, llama, floor = (ours("decode", "bf16"), transformers("decode"), llama_cpp("decode", directory / "bf16.gguf"),
+                                 lower_bound("bf16"))
+    one = Candidate("shardwise TP=1 bf16, 2 threads", bench_generation("decode", "bf16"), 1, 2)
+    candidates = [two, one, theirs, llama, floor]
     interleave(candidates, rounds, steps, warm_up=1)
-    return report("decode, shape of Llama-3.2-1B, random weights, bf16: a step is one token, batch 1, context 32 and more",
-                  candidates, [("transformers / ours TP=2", theirs, two, 2.0),
-                               ("transformers / ours TP=1", theirs, one, None),
-                               ("transformers / lower bound", theirs, floor, None),
-                               ("ours TP=2 / lower bound", two, floor, None)])
+    sections = [report(f"decode, {SHAPE}, bf16: a step is one token, batch 1, context 32 and more", candidates,
+                       [("llama.cpp / ours TP=2", llama, two, 1.1), ("transformers / ours TP=2", theirs, two, 2.0),
+                        ("transformers / ours TP=1", theirs, one, None), ("lower bound / ours TP=2", floor, two, 0.9)])]
+    for (kind, theirs), (peer, bound) in zip(QUANTIZED.items(), [(1.2, 0.88), (1.2, 0.8), (1.2, 0.8)]):
+        two, llama, floor = ours("decode", kind), llama_cpp("decode", directory / f"{theirs}.gguf"), lower_bound(kind)
+        interleave([two, llama, floor], rounds, steps, warm_up=1)
+        sections.append(report(f"decode, {SHAPE}, {kind}", [two, llama, floor],
+                               [(f"llama.cpp {theirs} / ours", llama, two, peer), ("lower bound / ours", floor, two, bound)]))
+    return "\n".join(sections)
 
 
 def prefill(rounds, steps):
-    two, one, theirs = generation_candidates("prefill")
-    interleave([two, one, theirs], rounds, steps, warm_up=1)
-    return report("prefill, shape of Llama-3.2-1B, random weights, bf16: a step is a prompt of 512 tokens",
-                  [two, one, theirs], [("transformers / ours TP=2", theirs, two, None),
-                                       ("transformers / ours TP=1", theirs, one, None)])
+    return with_llama_cpp_models(lambda directory: prefill_sections(directory, rounds, steps))
+
+
+def prefill_sections(directory, rounds, steps):
+    two, theirs, llama = ours("prefill", "bf16"), transformers("prefill"), llama_cpp("prefill", directory / "bf16.gguf")
+    one = Candidate("shardwise TP=1 bf16, 2 threads", bench_generation("prefill", "bf16"), 1, 2)
+    int8, int4 = ours("prefill", "int8"), ours("prefill", "int4")
+    q8_0, q4_0 = (llama_cpp("prefill", directory / f"{name}.gguf") for name in ("q8_0", "q4_0"))
+    candidates = [two, one, theirs, llama, int8, q8_0, int4, q4_0]
+    interleave(candidates, rounds, steps, warm_up=1)
+    return report(f"prefill, {SHAPE}: a step is a prompt of 512 tokens", candidates,
+                  [("llama.cpp bf16 / ours bf16", llama, two, 1.05), ("transformers / ours bf16", theirs, two, 1.05),
+                   ("transformers / ours TP=1", theirs, one, None), ("ours bf16 / ours int8", two, int8, 1.0),
+                   ("ours bf16 / ours int4", two, int4, 1.0), ("llama.cpp q8_0 / ours int8", q8_0, int8, None),
+                   ("llama.cpp q4_0 / ours int4", q4_0, int4, None)])
 
 
 class Loader:
@@ -294,7 +338,7 @@ BENCHES = {
     "train_step": (train_step, {"rounds": 15, "steps": 2}, TURNS),
     "gated_mlp": (gated_mlp, {"rounds": 15, "steps": 1}, TURNS),
     "tokenize": (tokenize, {"rounds": 7, "steps": 1}, TURNS),
-    "decode": (decode, {"rounds": 9, "steps": 4}, TURNS),
+    "decode": (decode, {"rounds": 9, "steps": 8}, TURNS),
     "prefill": (prefill, {"rounds": 5, "steps": 1}, TURNS),
     "load": (load, {"rounds": 5}, TURNS),
     "dtensor": (dtensor, {"rounds": 9, "steps": 2}, TURNS),
@@ -309,7 +353,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", choices=list(BENCHES))
     parser.add_argument("--rounds", type=int, help="rounds (default: 5 to 15)")
-    parser.add_argument("--steps", type=int, help="steps per round (default: 1; train_step: 2; decode: 4)")
+    parser.add_argument("--steps", type=int, help="steps per round (default: 1; train_step: 2; decode: 8)")
     options = parser.parse_args()
     today = datetime.date.today().isoformat()
     for what in options.what or BENCHES:
