@@ -37,7 +37,8 @@ int main(int argc, char** argv) {
   base::keep_freed_memory();
   base::install_memory_counter();
   const comm::Group group = bench::join(launch::launch_context_from_env());
-  model::DecoderWeights weights(shape(format), group, format == "fp32" ? at::kFloat : at::kBFloat16);
+  model::DecoderWeights weights(shape(format), group, format == "fp32" ? at::kFloat : at::kBFloat16,
+                                model::WeightUse::inference);
   weights.initialize_(/*seed=*/1);
   bench::Texts text(weights, /*count=*/1, what == "prefill" ? kPrompt : kContext);
   uint64_t sum = 0;

@@ -9,7 +9,8 @@
 #
 # `<name>_isa.cpp` files are compiled once per instruction set, with SHARDWISE_ISA as their namespace, and selected at run
 # time. Their headers define no function that is emitted out of line, so that they share none with other files
-# (tools/check_isa_symbols). `<name>_vnni.cpp` files are compiled for AVX-512 VNNI only, whose instructions they name.
+# (tools/check_isa_symbols). `<name>_vnni.cpp` and `<name>_bf16.cpp` files are compiled only for the instruction set whose
+# instructions they name: AVX-512 VNNI, and AVX-512 BF16 with it.
 #
 # A directory that contains `no_<part>.cpp` is an optional part (cmake/optional.cmake): with SHARDWISE_HAS_<PART> all its
 # other sources are compiled, without it only this one.
@@ -19,6 +20,7 @@ set(SHARDWISE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(SHARDWISE_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq
     -mprefer-vector-width=512)
 set(SHARDWISE_ISA_FLAGS_avx512_vnni ${SHARDWISE_ISA_FLAGS_avx512} -mavx512vnni)
+set(SHARDWISE_ISA_FLAGS_avx512_bf16 ${SHARDWISE_ISA_FLAGS_avx512_vnni} -mavx512bf16)
 
 function(_shardwise_find result)
   set(sources "")
@@ -85,9 +87,11 @@ function(shardwise_room room)
   _shardwise_choose(sources "${room}" "${sources}")
   set(isa_sources ${sources})
   list(FILTER isa_sources INCLUDE REGEX "_isa\\.cpp$")
-  set(vnni_sources ${sources})
-  list(FILTER vnni_sources INCLUDE REGEX "_vnni\\.cpp$")
-  list(FILTER sources EXCLUDE REGEX "(_isa|_vnni|/main)\\.cpp$")
+  foreach(suffix vnni bf16)
+    set(${suffix}_sources ${sources})
+    list(FILTER ${suffix}_sources INCLUDE REGEX "_${suffix}\\.cpp$")
+  endforeach()
+  list(FILTER sources EXCLUDE REGEX "(_isa|_vnni|_bf16|/main)\\.cpp$")
   string(REPLACE "/" "_" name "${room}")
   set(target shardwise_${name})
   _shardwise_library(${name} ${target} ${sources})
@@ -100,12 +104,14 @@ function(shardwise_room room)
       _shardwise_isa(${target} ${isa} "${isa_sources}")
     endif()
   endforeach()
-  if(vnni_sources)
-    _shardwise_isa(${target} avx512_vnni "${vnni_sources}")
-    # GCC 12 reports the undefined vectors of its own intrinsics (GCC bug 105593).
-    target_compile_options(${target}_avx512_vnni PRIVATE -Wno-uninitialized
-      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-  endif()
+  foreach(suffix vnni bf16)
+    if(${suffix}_sources)
+      _shardwise_isa(${target} avx512_${suffix} "${${suffix}_sources}")
+      # GCC 12 reports the undefined vectors of its own intrinsics (GCC bug 105593).
+      target_compile_options(${target}_avx512_${suffix} PRIVATE -Wno-uninitialized
+        $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+    endif()
+  endforeach()
   if(NOT ROOM_PCH)
     set(ROOM_PCH tensor)
   endif()

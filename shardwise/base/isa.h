@@ -5,7 +5,7 @@
 namespace shardwise::base {
 
 /// An instruction set for which inner loops are compiled; each contains those before it. `*_isa.cpp` are
-/// compiled for the first three, `*_vnni.cpp` for the fourth. At the fifth torch's bf16 products are used.
+/// compiled for the first three, `*_vnni.cpp` for the fourth, `*_bf16.cpp` for the fifth.
 enum class Isa { baseline, avx2, avx512, avx512_vnni, avx512_bf16 };
 
 /// Returns the widest instruction set that this processor supports, or a lower one that SHARDWISE_MAX_ISA

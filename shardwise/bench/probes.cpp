@@ -4,8 +4,8 @@
 
 #include <atomic>
 
+#include "shardwise/bench/probe_bf16.h"
 #include "shardwise/bench/probe_isa.h"
-#include "shardwise/bench/probe_vnni.h"
 #include "shardwise/kernels/threads.h"
 
 namespace shardwise::bench {
@@ -19,7 +19,7 @@ constexpr int64_t kLarge = 1 << 20;
 }  // namespace
 
 uint64_t read_once(const parallel::Parameter& weight) {
-  const at::Tensor& tensor = weight.quantized ? weight.quantized->data : weight.value;
+  const at::Tensor& tensor = weight.panels ? weight.panels->data : weight.value;
   const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
   const auto lines = static_cast<int64_t>(tensor.nbytes()) / kLineBytes;
   const auto loops = probe_loops<float>();
@@ -34,8 +34,8 @@ uint64_t read_once(const parallel::Parameter& weight) {
 ArithmeticProbe::ArithmeticProbe(at::ScalarType dtype) {
   if (dtype == at::kBFloat16 && base::best_isa() >= base::Isa::avx512_bf16) {
     name_ = "vdpbf16ps";
-    loop_ = avx512_vnni::multiply_add_bf16;
-    operations_per_iteration_ = avx512_vnni::kBf16Operations;
+    loop_ = avx512_bf16::multiply_add_bf16;
+    operations_per_iteration_ = avx512_bf16::kBf16Operations;
     return;
   }
   const auto loops = probe_loops<float>();

@@ -19,19 +19,20 @@ ParameterPtr random_weight(const WeightShape& shape, const WeightFormat& format,
   const std::vector<int64_t> sizes{shape.outputs, shape.inputs};
   const auto rule = base::ShardRule::replicated();
   const auto init = parallel::Init::normal(0.02);
+  std::optional<quant::Format> packed = format.quantized;
+  if (!packed && quant::packs_dense(format.dtype, shape.outputs)) packed = quant::Format{.bits = 16};
   const ParameterPtr weight =
-      format.quantized
-          ? parallel::make_quantized_parameter(shape.name, sizes, rule, init, *format.quantized, group)
-          : parallel::make_parameter(shape.name, sizes, rule, init, group, format.dtype);
+      packed ? parallel::make_packed_parameter(shape.name, sizes, rule, init, *packed, group)
+             : parallel::make_parameter(shape.name, sizes, rule, init, group, format.dtype);
   parallel::initialize_(*weight, kernels::RandomKey::of(1), group);
   return weight;
 }
 
 ParameterPtr copy_of(const parallel::Parameter& weight) {
   auto copy = std::make_shared<parallel::Parameter>(weight);
-  if (weight.quantized) {
-    copy->quantized = std::make_shared<quant::Panels>(*weight.quantized);
-    copy->quantized->data = weight.quantized->data.clone();
+  if (weight.panels) {
+    copy->panels = std::make_shared<quant::Panels>(*weight.panels);
+    copy->panels->data = weight.panels->data.clone();
   } else {
     copy->value = weight.value.detach().clone();
   }

@@ -113,8 +113,10 @@ LoadStats load_weights(const std::filesystem::path& directory, const model::Deco
   const WeightFiles files(directory, stored, reader);
   ValidationErrors errors;
   for (const nn::UsedParameter& used : weights.used_parameters()) {
-    if (used.parameter->quantized) {
+    if (used.parameter->is_quantized()) {
       load_quantized(files, *used.parameter, config, group, errors);
+    } else if (used.parameter->panels) {
+      pack_on_load(files, *used.parameter, stored, group.rank(), errors);
     } else {
       load_dense(files, *used.parameter, stored, group.rank(), errors);
     }

@@ -212,7 +212,7 @@ void allow_zero_points_(quant::Panels& panels, quant::Matrix& matrix) {
 
 void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const config::Config& config,
                  int rank, ValidationErrors& errors) {
-  quant::Panels& panels = *weight.quantized;
+  quant::Panels& panels = *weight.panels;
   PackedWeightReader packed{
       files, weight, config,
       rank,  errors, quant::Matrix::empty(panels.format, panels.rows, panels.in_features, panels.columns)};

@@ -6,7 +6,7 @@
 
 namespace shardwise::checkpoint {
 
-/// Fills weight.quantized with this rank's shard. Cost: 8 MB of memory and the packed zero points.
+/// Fills weight.panels with this rank's shard. Cost: 8 MB of memory and the packed zero points.
 /// Errors: c10::ValueError naming the tensor and the rule; adds NaN or Inf scales and invalid group indices
 /// to `errors`.
 void load_packed(const WeightFiles& files, const parallel::Parameter& weight, const config::Config& config,

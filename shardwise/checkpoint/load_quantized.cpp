@@ -18,7 +18,7 @@ constexpr int64_t kRoundedBlockBytes = int64_t{8}
 /// which all ranks that share rows find at the same block.
 void quantize_on_load(const WeightFiles& files, const parallel::Parameter& weight,
                       const config::Config& stored, const comm::Group& group, ValidationErrors& errors) {
-  const quant::Panels& to = *weight.quantized;
+  const quant::Panels& to = *weight.panels;
   const WeightRowReader source(files, model::stored_tensors(weight, stored), stored, group.rank());
   for (const base::Range& rows : io::row_blocks(to.rows, to.in_features * 4, kRoundedBlockBytes)) {
     const Tensor w = source.read(rows, to.width(), at::kFloat),
@@ -27,12 +27,24 @@ void quantize_on_load(const WeightFiles& files, const parallel::Parameter& weigh
   }
 }
 
+/// Of bf16: blocks of whole panels, small enough to stay in the cache until they are packed.
+constexpr int64_t kBf16BlockBytes = int64_t{1} << 20;
+
 }  // namespace
 
 void load_quantized(const WeightFiles& files, const parallel::Parameter& weight, const config::Config& config,
                     const comm::Group& group, ValidationErrors& errors) {
   if (config.quantization->is_packed()) return load_packed(files, weight, config, group.rank(), errors);
   quantize_on_load(files, weight, config::dense(config), group, errors);
+}
+
+void pack_on_load(const WeightFiles& files, const parallel::Parameter& weight, const config::Config& stored,
+                  int rank, ValidationErrors& errors) {
+  quant::Panels& to = *weight.panels;
+  const WeightRowReader source(files, model::stored_tensors(weight, stored), stored, rank);
+  for (const base::Range& rows : io::row_blocks(to.rows, to.in_features * 2, kBf16BlockBytes)) {
+    quant::pack_bf16_rows_(to, rows.begin, source.read_finite(rows, to.width(), at::kBFloat16, errors));
+  }
 }
 
 }  // namespace shardwise::checkpoint

@@ -89,17 +89,21 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name) 
   return value;
 }
 
+void collect_not_finite(std::optional<double> found, const std::string& path, const std::string& name,
+                        ValidationErrors& errors) {
+  errors.collect([&] {
+    TORCH_CHECK_VALUE(!found, path, ": ", name, " must be finite; got ", found.value_or(0), " [SW0240]");
+  });
+}
+
 void read_entry(const Entry& entry, const std::vector<TensorSource>& parts, int rank,
                 ValidationErrors& errors) {
   const at::NoGradGuard no_grad;
   const at::Tensor target = entry.stored.oriented(entry.local);
   const std::vector<Piece> held = entry.stored.held(rank);
   for (const TensorSource& source : sources_of(parts, held)) {
-    const std::optional<double> found = read_source(source, entry.stored.dim, target);
-    errors.collect([&] {
-      TORCH_CHECK_VALUE(!found, source.file->path(), ": ", entry.name, " must be finite; got ",
-                        found.value_or(0), " [SW0240]");
-    });
+    collect_not_finite(read_source(source, entry.stored.dim, target), source.file->path(), entry.name,
+                       errors);
   }
 }
 

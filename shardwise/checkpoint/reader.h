@@ -1,6 +1,8 @@
 // Reads a checkpoint directory: finds a tensor, checks its header and reads a rank's shard of it.
 #pragma once
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "shardwise/checkpoint/collective_errors.h"
@@ -28,6 +30,10 @@ const io::TensorInfo& find_state(const io::SafetensorsFile& file, const std::str
 /// Returns a progress counter. Errors: c10::ValueError if it does not exist or, except for the seed, is
 /// negative.
 int64_t read_progress(const io::SafetensorsFile& file, const std::string& name);
+
+/// Adds `found`, a NaN or Inf in the tensor `name` of the file `path`, to `errors`. Does nothing for nullopt.
+void collect_not_finite(std::optional<double> found, const std::string& path, const std::string& name,
+                        ValidationErrors& errors);
 
 /// Reads the shard of `rank`, and no other byte, into entry.local and converts its dtype. `parts` make up the
 /// full tensor, or the rank's shard if it reads its own file. Adds NaN or Inf in the shard to `errors`,

@@ -8,6 +8,7 @@
 #include "shardwise/checkpoint/dtype.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/io/slices.h"
+#include "shardwise/kernels/finite.h"
 
 namespace shardwise::checkpoint {
 
@@ -33,7 +34,7 @@ WeightRowReader::WeightRowReader(const WeightFiles& files, const std::vector<mod
     check_weight(files, name, tensor.shape, tensor.element_type);
     const bool shards_rows = tensor.dim == (tensor.is_transposed ? 1 : 0);
     for (const TensorSource& source : sources_of(files.parts(name, tensor.dim), tensor.held(rank))) {
-      parts_.push_back({source, shards_rows, tensor.is_transposed});
+      parts_.push_back({name, source, shards_rows, tensor.is_transposed});
     }
   }
 }
@@ -44,12 +45,23 @@ Tensor WeightRowReader::read(const Range& rows, int64_t width, at::ScalarType dt
   return target;
 }
 
-void WeightRowReader::read_part(const Part& part, const Range& rows, Tensor& target) {
+Tensor WeightRowReader::read_finite(const Range& rows, int64_t width, at::ScalarType dtype,
+                                    ValidationErrors& errors) const {
+  Tensor target = at::empty({rows.size(), width}, dtype);
+  for (const Part& part : parts_) {
+    const Tensor block = read_part(part, rows, target);
+    if (block.defined())
+      collect_not_finite(kernels::first_nan_or_inf(block), part.source.file->path(), part.name, errors);
+  }
+  return target;
+}
+
+Tensor WeightRowReader::read_part(const Part& part, const Range& rows, const Tensor& target) {
   const TensorSource& source = part.source;
   const Range held{source.begin, source.begin + source.size};
   const Range overlap =
       part.shards_rows ? Range{std::max(rows.begin, held.begin), std::min(rows.end, held.end)} : held;
-  if (overlap.empty() || rows.empty()) return;
+  if (overlap.empty() || rows.empty()) return {};
   const int64_t shift = source.file_begin - source.begin;
   // In the file along the sharded dim, and along the other.
   const Range sharded{overlap.begin + shift, overlap.end + shift};
@@ -58,7 +70,8 @@ void WeightRowReader::read_part(const Part& part, const Range& rows, Tensor& tar
   const Tensor found =
       is_sharded_first ? read_rectangle(source, sharded, other) : read_rectangle(source, other, sharded);
   const int64_t dim = part.shards_rows ? 0 : 1, origin = part.shards_rows ? rows.begin : 0;
-  target.narrow(dim, overlap.begin - origin, overlap.size()).copy_(part.is_transposed ? found.t() : found);
+  Tensor block = target.narrow(dim, overlap.begin - origin, overlap.size());
+  return block.copy_(part.is_transposed ? found.t() : found);
 }
 
 }  // namespace shardwise::checkpoint

@@ -3,6 +3,7 @@
 #pragma once
 #include <vector>
 
+#include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/weight_files.h"
 #include "shardwise/model/names.h"
 
@@ -19,14 +20,19 @@ class WeightRowReader {
   /// Reads rows [rows.begin, rows.end) of the shard, with `width` columns, as `dtype`. Cost: one read per
   /// contiguous range of the file. Errors: c10::ValueError if a file cannot be read.
   at::Tensor read(const base::Range& rows, int64_t width, at::ScalarType dtype) const;
+  /// Like read. Adds NaN or Inf to `errors`, naming file and tensor.
+  at::Tensor read_finite(const base::Range& rows, int64_t width, at::ScalarType dtype,
+                         ValidationErrors& errors) const;
 
  private:
   /// A range of the shard along the sharded dim.
   struct Part {
+    std::string name;  // in the file
     TensorSource source;
     bool shards_rows, is_transposed;
   };
-  static void read_part(const Part& part, const base::Range& rows, at::Tensor& target);
+  /// Returns the block of `target` that the part filled; undefined if it has none of the rows.
+  static at::Tensor read_part(const Part& part, const base::Range& rows, const at::Tensor& target);
 
   std::vector<Part> parts_;
 };

@@ -111,7 +111,7 @@ FormatTimes measure_format(const Command& command, const GenerationOptions& o, c
                            const std::vector<GenerationCase>& cases, const comm::Group& group) {
   ProgressLine line;
   if (group.rank() == 0) line.show(fmt::format("{}: {}, random weights", command.name, format.name));
-  model::DecoderWeights weights(format.config, group, format.dtype);
+  model::DecoderWeights weights(format.config, group, format.dtype, model::WeightUse::inference);
   weights.initialize_(/*seed=*/1);
   const auto on_progress = [&](int64_t done, int64_t repetitions) {
     line.show(fmt::format("{}: {}, repetition {} of {}", command.name, format.name, done, repetitions));

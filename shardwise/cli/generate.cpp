@@ -37,9 +37,7 @@ struct GenerateJob {
   /// Returns the planned peak memory of each rank. Collective. `weights` need not be loaded.
   PlannedMemories planned(const model::DecoderWeights& weights) const {
     const comm::Group& group = weights.group();
-    std::vector<int64_t> weight_bytes;
-    if (model.config().quantization)
-      weight_bytes = comm::gather_values(checkpoint::weight_bytes(weights), group);
+    const auto weight_bytes = comm::gather_values(checkpoint::weight_bytes(weights), group);
     return planned_memory(largest_batch(model.config(), requests, batching(), group.size(),
                                         static_cast<int64_t>(c10::elementSize(model.dtype()))),
                           weight_bytes, group);
@@ -222,7 +220,7 @@ void generate_rank(const GenerateJob& job, const comm::Group& group) {
     warn_of_invalid_utf8(job);
     infer::warn_of_unsupported_fields(job.defaults, "generate");
   }
-  model::DecoderWeights weights(job.model.config(), group, job.model.dtype());
+  model::DecoderWeights weights(job.model.config(), group, job.model.dtype(), model::WeightUse::inference);
   const PlannedMemories planned = job.planned(weights);
   if (group.rank() == 0) {
     base::log_info("generate: " +

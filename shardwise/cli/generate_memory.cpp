@@ -43,7 +43,7 @@ PlannedMemories planned_memory(plan::Generation batch, const std::vector<int64_t
   PlannedMemories by_rank;
   if (group.size() > 1 && !group.has_symmetric_heap()) return by_rank;
   for (int rank = 0; rank < group.size(); ++rank) {
-    if (!weight_bytes.empty()) batch.weight_bytes = weight_bytes[size_t(rank)];
+    batch.weight_bytes = weight_bytes[size_t(rank)];
     const plan::GenerationPeak peak = plan::generation_peak(batch, rank);
     by_rank.push_back({peak.private_bytes(), peak.symmetric_heap_bytes()});
   }

@@ -17,7 +17,7 @@ plan::Generation largest_batch(const config::Config& config, const std::vector<i
                                const infer::Batching& batching, int tp, int64_t element_bytes);
 
 /// Returns the planned peak of each rank for the largest batch of a run; empty over MPI, which plan/ does not
-/// model. `weight_bytes`: by rank, of quantized weights; empty for others.
+/// model. `weight_bytes`: by rank.
 PlannedMemories planned_memory(plan::Generation batch, const std::vector<int64_t>& weight_bytes,
                                const comm::Group& group);
 

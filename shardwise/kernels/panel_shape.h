@@ -3,11 +3,13 @@
 // A panel holds 64 outputs. Its columns are cut into runs; a run is a number of lines of 256 bytes, four
 // bytes of each output:
 //
+//   bf16   columns 2s and 2s+1 of line s
 //   int8   columns 4s … 4s+3 of line s, a byte each
 //   int4   columns 8s … 8s+7: byte j holds column 8s+j in its lower and column 8s+4+j in its upper half
 //
-// Before the first run of a group is its header: 64 scales in fp16, then, if the weight has them, 64 zero
-// points of a byte. value = (quantized − zero point) · scale. Runs are padded to full lines.
+// Before the first run of a group of quantized columns is its header: 64 scales in fp16, then, if the weight
+// has them, 64 zero points of a byte. value = (quantized − zero point) · scale. Runs are padded to full
+// lines.
 //
 // For sources that are compiled per instruction set too: no library header.
 #pragma once
@@ -29,11 +31,13 @@ struct PanelRun {
 struct PanelShape {
   const PanelRun* runs;
   int64_t run_count;
-  int64_t bits;          // of a quantized value: 4 or 8
+  int64_t bits;          // of a value: 4, 8, or 16 for bf16
   bool has_zero_points;  // otherwise all zero points are 2^(bits − 1)
 
   constexpr int64_t columns_per_line() const { return 32 / bits; }
-  constexpr int64_t header_bytes() const { return kPanelOutputs * (has_zero_points ? 3 : 2); }
+  constexpr int64_t header_bytes() const {
+    return bits == 16 ? 0 : kPanelOutputs * (has_zero_points ? 3 : 2);
+  }
   constexpr int32_t symmetric_zero_point() const { return bits == 4 ? 8 : 128; }
 };
 

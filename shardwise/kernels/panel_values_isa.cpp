@@ -23,7 +23,20 @@ void dequantize_output(T* w, const uint8_t* panel, int64_t output, const PanelSh
 }
 
 template <class T>
+void widen_output(T* w, const uint8_t* panel, int64_t output, const PanelShape& shape) {
+  for (const PanelRun* run = shape.runs; run != shape.runs + shape.run_count; ++run) {
+    const auto* words = reinterpret_cast<const uint32_t*>(panel + run->begin) + output;
+    for (int64_t line = 0; line < run->lines; ++line, words += kPanelOutputs, w += 2) {
+      const Bf16 first{static_cast<uint16_t>(*words)}, second{static_cast<uint16_t>(*words >> 16)};
+      w[0] = base::narrow<T>(static_cast<base::Accumulator<T>>(base::widen(first)));
+      w[1] = base::narrow<T>(static_cast<base::Accumulator<T>>(base::widen(second)));
+    }
+  }
+}
+
+template <class T>
 void dequantize(T* w, const uint8_t* panel, int64_t output, const PanelShape& shape) {
+  if (shape.bits == 16) return widen_output(w, panel, output, shape);
   if (shape.bits == 4) return dequantize_output<4>(w, panel, output, shape);
   dequantize_output<8>(w, panel, output, shape);
 }

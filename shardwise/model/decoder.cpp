@@ -29,21 +29,29 @@ struct LayerFactory {
     return weights.table().at(layer + ".weight");
   }
 
-  std::optional<quant::Format> format(const config::ParameterInfo& weight) const {
-    if (weight.format == config::StorageFormat::dense) return std::nullopt;
+  /// Returns nullopt for a weight in a tensor.
+  std::optional<quant::Format> packed(const config::ParameterInfo& weight) const {
+    if (weight.format == config::StorageFormat::dense) return packed_dense(weight);
     const config::Quantization q = config().quantization->of(weight.name);
     const auto grouping = q.desc_act ? quant::Grouping::by_column : quant::Grouping::in_order;
     return quant::Format{q.bits, q.group_size, grouping, /*has_zero_points=*/!q.is_symmetric};
+  }
+
+  std::optional<quant::Format> packed_dense(const config::ParameterInfo& weight) const {
+    const int64_t rows = weight.rule.local_shape(weight.shape, group().rank())[0];
+    if (weights.use() == WeightUse::training || !quant::packs_dense(weights.dtype(), rows))
+      return std::nullopt;
+    return quant::Format{.bits = 16};
   }
 
   nn::VocabParallelEmbedding embedding() const {
     const std::string name = "model.embed_tokens";
     const config::ParameterInfo& table = weight(name);
     const base::Split& vocab = layout().vocab;
-    if (const auto quantized = format(table)) {
-      return {parallel::make_quantized_parameter(table.name, table.shape, table.rule, table.init, *quantized,
-                                                 group()),
-              vocab, weights.dtype()};
+    if (const auto format = packed(table)) {
+      return {
+          parallel::make_packed_parameter(table.name, table.shape, table.rule, table.init, *format, group()),
+          vocab, weights.dtype()};
     }
     return {name, config().hidden_size, vocab, table.init, group(), weights.dtype()};
   }
@@ -55,7 +63,7 @@ struct LayerFactory {
     LinearOptions options(/*in=*/parameter.shape[1], /*out=*/parameter.shape[0]);
     options.has_bias = weights.table().contains(name + ".bias");
     options.init = parameter.init;
-    options.quantized = format(parameter);
+    options.packed = packed(parameter);
     return {name, options, parameter.rule, group(), weights.dtype()};
   }
   ColumnParallelLinear column(const std::string& name) const { return linear<ColumnParallelLinear>(name); }
@@ -119,10 +127,12 @@ std::optional<nn::LearnedPositions> make_positions(const LayerFactory& factory) 
 
 }  // namespace
 
-DecoderWeights::DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype)
+DecoderWeights::DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype,
+                               WeightUse use)
     : config_(config),
       group_(group),
       dtype_(dtype),
+      use_(use),
       layout_(config::make_layout(config, group.size())),
       table_(config, layout_),
       embedding_(LayerFactory{*this}.embedding()),

@@ -10,12 +10,16 @@
 
 namespace shardwise::model {
 
+/// What a model's weights are for. Inference packs weights where products with panels are faster.
+enum class WeightUse { training, inference };
+
 /// One rank's shards of all weights. Decoders of every residual stream type share this object.
 class DecoderWeights {
  public:
   /// Allocates uninitialized weights; fill them with `initialize_` or a checkpoint. Weights that the config
-  /// quantizes are quantized matrices; all other weights and the activations have `dtype`.
-  DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype);
+  /// quantizes are packed; all other weights and the activations have `dtype`.
+  DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype,
+                 WeightUse use = WeightUse::training);
   DecoderWeights(const DecoderWeights&) = delete;
 
   /// Draws every weight from `seed`, with the same values at every tp size: normal(0, initializer_range),
@@ -32,6 +36,8 @@ class DecoderWeights {
   const comm::Group& group() const { return group_; }
   /// Returns the dtype of activations and of weights that are not quantized.
   at::ScalarType dtype() const { return dtype_; }
+  /// Returns what the weights are for.
+  WeightUse use() const { return use_; }
   /// Returns every parameter once, in a fixed order (a tied lm_head is the embedding).
   const nn::UsedParameters& used_parameters() const { return used_parameters_; }
   /// Returns the parameter specs for the optimizer. The residual stream type determines which gradients are
@@ -47,6 +53,7 @@ class DecoderWeights {
   config::Config config_;
   comm::Group group_;
   at::ScalarType dtype_;
+  WeightUse use_;
   config::Layout layout_;
   config::ParameterTable table_;
   nn::VocabParallelEmbedding embedding_;

@@ -115,7 +115,7 @@ std::vector<StoredTensor> stored_tensors(const config::Config& config, int tp) {
 
 config::ParameterInfo info_of(const parallel::Parameter& parameter, const config::Config& config) {
   const config::StorageFormat format =
-      parameter.quantized ? config::quantized_format(config) : config::StorageFormat::dense;
+      parameter.is_quantized() ? config::quantized_format(config) : config::StorageFormat::dense;
   return {.name = parameter.name,
           .shape = parameter.global_shape,
           .rule = parameter.rule,

@@ -72,9 +72,9 @@ VocabParallelEmbedding::VocabParallelEmbedding(ParameterPtr table, const base::S
 Tensor VocabParallelEmbedding::look_up(const Tensor& ids, int64_t begin, const comm::Group& group) const {
   const Tensor& table = weight_->value;
   if (parallel::needs_gradient(table)) return Lookup::apply(table, ids, Lookup::Table{weight_, begin}, group);
-  if (!weight_->quantized) return lookup(ids, table, begin, group);
+  if (!weight_->panels) return lookup(ids, table, begin, group);
   Tensor y = group.empty({ids.size(0), ids.size(1), weight_->size(1)}, dtype_);
-  quant::embedding_out(y, ids, *weight_->quantized, begin);
+  quant::embedding_out(y, ids, *weight_->panels, begin);
   return y;
 }
 

@@ -19,9 +19,9 @@ ParameterPtr make_bias(const std::string& name, const LinearOptions& options, co
 ParameterPtr make_weight(const std::string& name, const LinearOptions& options, const ShardRule& rule,
                          const comm::Group& group, at::ScalarType dtype) {
   const std::vector<int64_t> shape{options.out_features, options.in_features};
-  if (options.quantized)
-    return parallel::make_quantized_parameter(name + ".weight", shape, rule, options.init, *options.quantized,
-                                              group);
+  if (options.packed)
+    return parallel::make_packed_parameter(name + ".weight", shape, rule, options.init, *options.packed,
+                                           group);
   return parallel::make_parameter(name + ".weight", shape, rule, options.init, group, dtype);
 }
 

@@ -24,8 +24,8 @@ struct LinearOptions {
   int64_t out_features;   // of the unsharded weight
   bool has_bias = false;  // adds a bias [out_features]
   parallel::Init init =
-      parallel::Init::normal(0.02);  // of the weight; of the bias too if uniform, else it starts at 0
-  std::optional<quant::Format> quantized = {};  // the weight's format; empty: dense
+      parallel::Init::normal(0.02);          // of the weight; of the bias too if uniform, else it starts at 0
+  std::optional<quant::Format> packed = {};  // the format of a weight in panels; empty: a tensor
   /// A dense layer without bias.
   LinearOptions(int64_t in, int64_t out) : in_features(in), out_features(out) {}
 };

@@ -52,12 +52,12 @@ int64_t Parameter::global_numel() const {
 }
 
 int64_t Parameter::size(int64_t dim) const {
-  if (!quantized) return value.size(dim);
-  return dim == 0 ? quantized->rows : quantized->width();
+  if (!panels) return value.size(dim);
+  return dim == 0 ? panels->rows : panels->width();
 }
 
 int64_t Parameter::bytes() const {
-  return quantized ? quantized->bytes() : static_cast<int64_t>(value.nbytes());
+  return panels ? panels->bytes() : static_cast<int64_t>(value.nbytes());
 }
 
 Tensor Parameter::main_grad_if_trainable() const {
@@ -79,13 +79,13 @@ ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape,
                                                init, std::move(value), Tensor(), nullptr});
 }
 
-ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule,
-                                      Init init, const quant::Format& format, const comm::Group& group) {
+ParameterPtr make_packed_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule,
+                                   Init init, const quant::Format& format, const comm::Group& group) {
   const int64_t in_features = global_shape.at(1);
   const bool shards_columns = !rule.is_replicated() && rule.dim == 1;
   TORCH_CHECK_VALUE(!shards_columns || rule.segments.size() == 1, name,
-                    ": columns of a quantized weight must be sharded as one segment; got ",
-                    rule.segments.size(), " [SW0454]");
+                    ": columns of a packed weight must be sharded as one segment; got ", rule.segments.size(),
+                    " [SW0454]");
   const base::Range columns =
       shards_columns ? rule.segments[0].range(group.rank()) : base::Range{0, in_features};
   const int64_t rows = rule.local_shape(global_shape, group.rank())[0];
@@ -96,18 +96,20 @@ ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> glo
 
 namespace {
 
-void initialize_quantized_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
-  const ParameterPtr dense = make_parameter(parameter.name, parameter.global_shape, parameter.rule,
-                                            parameter.init, group, at::kFloat);
+void initialize_packed_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
+  const ParameterPtr dense =
+      make_parameter(parameter.name, parameter.global_shape, parameter.rule, parameter.init, group,
+                     parameter.is_quantized() ? at::kFloat : at::kBFloat16);
   initialize_(*dense, key, group);
   const Tensor w = dense->value.detach();
+  if (!parameter.is_quantized()) return quant::pack_bf16_rows_(*parameter.panels, /*begin=*/0, w);
   quantize_rows_(parameter, /*begin=*/0, w, group_maxima(parameter, w, group));
 }
 
 }  // namespace
 
 void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group) {
-  if (parameter.quantized) return initialize_quantized_(parameter, key, group);
+  if (parameter.panels) return initialize_packed_(parameter, key, group);
   const kernels::RandomKey parameter_key = key.fold(base::hash_of(parameter.name));
   for (size_t segment = 0; segment < parameter.rule.segments.size(); ++segment) {
     draw_segment_(parameter, segment, parameter_key, group.rank());

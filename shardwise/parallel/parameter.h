@@ -18,10 +18,10 @@ namespace shardwise::parallel {
 using base::Init;
 
 /// A model parameter: this rank's shard of it.
-/// Shapes: `value` and `main_grad` are rule.local_shape(global_shape, rank). A quantized weight has
-/// `quantized` instead of `value`, which stays undefined; it is frozen and serves products only. A parameter
-/// has no placement: its gradient's placement depends on the residual stream with which it was used
-/// (ParamSpec).
+/// Shapes: `value` and `main_grad` are rule.local_shape(global_shape, rank). A packed weight, quantized
+/// or in bf16, has `panels` instead of `value`, which stays undefined; it is frozen and serves products only.
+/// A parameter has no placement: its gradient's placement depends on the residual stream with which it was
+/// used (ParamSpec).
 struct Parameter {
   std::string name;  // Hugging Face's; fused ones are named like layers.0.self_attn.qkv_proj.weight
   std::vector<int64_t> global_shape;  // of the unsharded parameter
@@ -29,7 +29,7 @@ struct Parameter {
   Init init;                          // of `initialize_`
   at::Tensor value;                   // a leaf; requires grad unless frozen
   at::Tensor main_grad;               // fp32 (fp64 for fp64); undefined until zero_grad_, and when frozen
-  std::shared_ptr<quant::Panels> quantized = nullptr;  // null: the weight is dense
+  std::shared_ptr<quant::Panels> panels = nullptr;  // of a packed weight; null: `value` has it
 
   /// Returns the number of elements of the unsharded parameter.
   int64_t global_numel() const;
@@ -38,7 +38,9 @@ struct Parameter {
   /// The local shard's bytes, including scales and zero points.
   int64_t bytes() const;
   /// Returns true if the parameter is not trained.
-  bool is_frozen() const { return quantized || !value.requires_grad(); }
+  bool is_frozen() const { return panels || !value.requires_grad(); }
+  /// Returns true if the weight has fewer bits than a floating-point number.
+  bool is_quantized() const { return panels && panels->format.is_quantized(); }
   /// Returns main_grad, to which backward adds, or an undefined tensor if the parameter is frozen.
   /// Errors: c10::ValueError if it is trained and zero_grad_ was never called.
   at::Tensor main_grad_if_trainable() const;
@@ -53,15 +55,15 @@ std::optional<at::Tensor> leaf_of(const ParameterPtr& parameter);
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape, base::ShardRule rule,
                             Init init, const comm::Group& group, at::ScalarType dtype);
 
-/// Allocates the local shard of a quantized weight [out, in] with zero values.
+/// Allocates the local shard of a packed weight [out, in] with zero values.
 /// Errors: c10::ValueError if `rule` shards columns as more than one segment.
-ParameterPtr make_quantized_parameter(std::string name, std::vector<int64_t> global_shape,
-                                      base::ShardRule rule, Init init, const quant::Format& format,
-                                      const comm::Group& group);
+ParameterPtr make_packed_parameter(std::string name, std::vector<int64_t> global_shape, base::ShardRule rule,
+                                   Init init, const quant::Format& format, const comm::Group& group);
 
 /// Initializes the local shard with random values that depend on `key`, the parameter's name and the
 /// element's index in the full tensor; a quantized weight with the quantized values. Collective if ranks
-/// share rows of a quantized weight. Cost: memory for the local shard in fp32 if the weight is quantized.
+/// share rows of a quantized weight. Cost: memory for the local shard, in fp32 if the weight is quantized, if
+/// it is packed.
 void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group& group);
 
 /// Freezes the parameter: from now on it has no gradient to compute, synchronize or store. Every rank must

@@ -13,7 +13,7 @@ using at::Tensor;
 using base::Range;
 
 Tensor group_maxima(const Parameter& weight, const Tensor& w, const comm::Group& group) {
-  const quant::Panels& to = *weight.quantized;
+  const quant::Panels& to = *weight.panels;
   const Tensor local = quant::group_maxima(w, to.format, to.in_features, to.columns);
   const bool shares_rows = !weight.rule.is_replicated() && weight.rule.dim == 1 && group.size() > 1;
   if (!shares_rows) return local;
@@ -28,7 +28,7 @@ Tensor group_maxima(const Parameter& weight, const Tensor& w, const comm::Group&
 }
 
 void quantize_rows_(const Parameter& weight, int64_t begin, const Tensor& w, const Tensor& maxima) {
-  quant::Panels& to = *weight.quantized;
+  quant::Panels& to = *weight.panels;
   quant::check_maxima(maxima, to.format, weight.name);
   quant::Matrix rows = quant::Matrix::empty(to.format, w.size(0), to.in_features, to.columns);
   quant::quantize_rows_(rows, /*begin=*/0, w, maxima);

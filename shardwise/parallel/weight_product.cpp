@@ -6,18 +6,18 @@
 namespace shardwise::parallel {
 
 void weight_product_out(at::Tensor& y, const at::Tensor& x, const Parameter& weight) {
-  if (weight.quantized) return quant::product_out(y, x, *weight.quantized);
+  if (weight.panels) return quant::product_out(y, x, *weight.panels);
   kernels::product_out(y, x, weight.value.detach().t());
 }
 
 std::string product_name(const at::Tensor& x, const Parameter& weight) {
-  if (weight.quantized) return quant::product_name(x, *weight.quantized);
+  if (weight.panels) return quant::product_name(x, *weight.panels);
   return kernels::product_name(x, weight.value.detach().t());
 }
 
 void check_trainable(const Parameter& weight) {
-  TORCH_CHECK_VALUE(!weight.quantized, weight.name,
-                    ": quantized weights cannot be trained; got a product with gradients recorded; use "
+  TORCH_CHECK_VALUE(!weight.panels, weight.name,
+                    ": packed weights cannot be trained; got a product with gradients recorded; use "
                     "at::NoGradGuard [SW0458]");
 }
 

@@ -1,4 +1,4 @@
-// A product with a dense or quantized weight.
+// A product with a weight in a tensor or packed in panels.
 #pragma once
 #include "shardwise/parallel/parameter.h"
 
@@ -11,7 +11,7 @@ void weight_product_out(at::Tensor& y, const at::Tensor& x, const Parameter& wei
 std::string product_name(const at::Tensor& x, const Parameter& weight);
 
 /// Checks that gradients can flow through a product with `weight`.
-/// Errors: c10::ValueError if `weight` is quantized.
+/// Errors: c10::ValueError if `weight` is packed.
 void check_trainable(const Parameter& weight);
 
 }  // namespace shardwise::parallel

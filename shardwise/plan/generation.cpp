@@ -45,7 +45,7 @@ class Forward {
   }
   /// Bytes of the dequantized rows of the block's largest GEMM, as quant/product.cpp multiplies them.
   int64_t dequantized_bytes() const {
-    if (!generation_.weight_bytes) return 0;
+    if (!generation_.config.quantization) return 0;
     const int64_t features = std::max(sizes_.inner_features(), sizes_.qkv_features());
     return std::min(kMaxDequantizedBytes,
                     features * generation_.config.hidden_size * generation_.element_bytes);

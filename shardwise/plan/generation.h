@@ -15,7 +15,7 @@ struct Generation {
   int64_t sequences = 1;      // in the batch
   int64_t cached_tokens = 1;  // total capacity of all sequences' caches
   int64_t longest_cache = 1;  // capacity of the largest
-  /// Bytes of the rank's quantized weights; without a value each parameter takes element_bytes.
+  /// Bytes of the rank's weights; without a value each parameter takes element_bytes.
   std::optional<int64_t> weight_bytes = {};
   bool gathers_logits = false;  // some token is sampled from all logits, which every rank then gathers
 };

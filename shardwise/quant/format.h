@@ -1,4 +1,4 @@
-// The quantization format of a weight [out, in]: value = (quantized − zero_point) · scale.
+// The format of a packed weight [out, in]: bf16, or quantized with value = (quantized − zero_point) · scale.
 #pragma once
 #include <cstdint>
 
@@ -12,14 +12,16 @@ enum class Grouping {
   by_column,  // each column stores its group (GPTQ's act-order, g_idx): a rank may need any group
 };
 
-/// Bits and grouping of a quantized weight.
+/// Bits and grouping of a packed weight.
 struct Format {
-  int64_t bits;            // per quantized value: 4 or 8
+  int64_t bits;            // per value: 4 or 8, or 16 for bf16, which has no groups
   int64_t group_size = 0;  // columns of the unsharded row that share a scale and a zero point; 0: all columns
   Grouping grouping = Grouping::in_order;  // how columns are assigned to groups
   bool has_zero_points = false;            // otherwise all are symmetric_zero_point()
   bool operator==(const Format&) const = default;
 
+  /// Returns false for bf16.
+  bool is_quantized() const { return bits < 16; }
   /// Returns how many values a packed 32-bit word holds.
   int64_t values_per_word() const { return 32 / bits; }
   /// Returns the number of different quantized values.

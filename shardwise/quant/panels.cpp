@@ -1,5 +1,6 @@
 #include "shardwise/quant/panels.h"
 
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Half.h>
@@ -217,7 +218,8 @@ void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix) {
   check_on_cpu("pack", panels);
   check_on_cpu("pack", matrix);
   TORCH_INTERNAL_ASSERT(matrix.columns == panels.columns && matrix.in_features == panels.in_features &&
-                        matrix.format == panels.format && begin + matrix.rows() <= panels.rows);
+                        matrix.format == panels.format && panels.format.is_quantized() &&
+                        begin + matrix.rows() <= panels.rows);
   const Range touched = base::blocks_of({begin, begin + matrix.rows()}, kPanelOutputs);
   kernels::for_ranges(touched.size(), kPanelOutputs * panels.width(), [&](int64_t first, int64_t last) {
     RowPacker packer(panels, matrix);
@@ -225,6 +227,54 @@ void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix) {
     const int64_t to = std::min(begin + matrix.rows(), (touched.begin + last) * kPanelOutputs);
     for (int64_t row = from; row < to; ++row) packer.pack(row - begin, row);
   });
+}
+
+namespace {
+
+/// Returns `w` [n, width] in the order of the panels' columns, with zeros in padding.
+Tensor ordered(const Panels& panels, const Tensor& w) {
+  if (!panels.column_order.defined()) return w;
+  return at::constant_pad_nd(w, {0, 1}).index_select(1, panels.column_order);
+}
+
+/// Packs `count` rows of `columns` bf16 as the outputs [first, first + count) of a panel: blocks of lines, so
+/// that the lines stay in the first-level cache while all outputs are written.
+void pack_bf16_outputs(uint8_t* panel, int64_t first, const uint8_t* w, int64_t count, int64_t columns) {
+  constexpr int64_t kWord = 4, kLines = 16;
+  const int64_t lines = columns / 2;
+  for (int64_t line = 0; line < lines; line += kLines) {
+    const int64_t some = std::min(kLines, lines - line);
+    for (int64_t i = 0; i < count; ++i) {
+      const uint8_t* from = w + i * columns * 2 + line * kWord;
+      uint8_t* to = panel + line * kPanelLineBytes + (first + i) * kWord;
+      for (int64_t s = 0; s < some; ++s) std::memcpy(to + s * kPanelLineBytes, from + s * kWord, kWord);
+    }
+  }
+}
+
+}  // namespace
+
+void pack_bf16_rows_(Panels& panels, int64_t begin, const Tensor& w) {
+  check_on_cpu("pack", panels);
+  TORCH_INTERNAL_ASSERT(!panels.format.is_quantized() && w.scalar_type() == at::kBFloat16 && w.dim() == 2 &&
+                        w.size(1) == panels.width() && w.is_contiguous() && begin + w.size(0) <= panels.rows);
+  const Tensor rows = ordered(panels, w);
+  const int64_t columns = panels.layout.columns(), end = begin + w.size(0);
+  const Range touched = base::blocks_of({begin, end}, kPanelOutputs);
+  kernels::for_ranges(touched.size(), kPanelOutputs * columns, [&](int64_t first, int64_t last) {
+    for (int64_t panel = touched.begin + first; panel < touched.begin + last; ++panel) {
+      const int64_t from = std::max(begin, panel * kPanelOutputs),
+                    to = std::min(end, (panel + 1) * kPanelOutputs);
+      pack_bf16_outputs(elements_<uint8_t>(panels.data) + panel * panels.layout.panel_bytes(),
+                        from - panel * kPanelOutputs, elements<uint8_t>(rows) + (from - begin) * columns * 2,
+                        to - from, columns);
+    }
+  });
+}
+
+bool packs_dense(at::ScalarType dtype, int64_t rows) {
+  const int64_t padding = PanelLayout::panels(rows) * kPanelOutputs - rows;
+  return dtype == at::kBFloat16 && base::best_isa() >= base::Isa::avx512_bf16 && 8 * padding <= rows;
 }
 
 void check_on_cpu(const char* op, const Panels& panels) {

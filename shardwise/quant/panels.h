@@ -1,5 +1,5 @@
-// One rank's shard of a quantized weight [out, in], packed in the layout that products read
-// (kernels/panel_shape.h, docs/adr/0023).
+// One rank's shard of a packed weight [out, in], in the layout that products read (kernels/panel_shape.h,
+// docs/adr/0023): quantized, or in bf16.
 //
 // A Matrix holds quantized rows as files and quantization produce them; pack_rows_ moves them into panels.
 // Columns are stored in the order of their groups, so that groups in any order (GPTQ's act-order) and groups
@@ -10,7 +10,7 @@
 
 namespace shardwise::quant {
 
-/// A shard of a quantized weight.
+/// A shard of a packed weight.
 struct Panels {
   Format format;        // bits and grouping
   int64_t rows;         // output features
@@ -38,10 +38,18 @@ void set_groups_(Panels& panels, const at::Tensor& group_index);
 /// `panels`. Errors: TORCH_INTERNAL_ASSERT if the shards differ or a scale is none.
 void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix);
 
+/// Packs the rows of `w` as the rows [begin, begin + n) of bf16 panels. Shapes: `w` [n, width] bf16,
+/// contiguous. Errors: TORCH_INTERNAL_ASSERT if shapes or formats differ.
+void pack_bf16_rows_(Panels& panels, int64_t begin, const at::Tensor& w);
+
+/// Returns whether a weight of `dtype` with `rows` rows is worth packing for products without gradients: the
+/// processor has AVX512-BF16, and padding takes at most an eighth of the memory.
+bool packs_dense(at::ScalarType dtype, int64_t rows);
+
 /// Checks that the tensors of `panels` are on the CPU. Errors: c10::ValueError.
 void check_on_cpu(const char* op, const Panels& panels);
 
-/// Dequantizes the rows [rows.begin, rows.end) into `w`, computing in fp32 and rounding once.
+/// Writes the values of the rows [rows.begin, rows.end) to `w`, computed in fp32 and rounded once.
 /// Shapes: `w` [rows, width] contiguous, fp64, fp32, bf16 or fp16.
 /// Errors: c10::ValueError if the shape or dtype does not match, or a tensor is not on the CPU.
 void dequantize_out(at::Tensor& w, const Panels& panels, const base::Range& rows);

@@ -1,11 +1,11 @@
 #include "shardwise/quant/product.h"
 
-#include <ATen/native/CPUBlas.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 
+#include "shardwise/kernels/panel_rows_bf16.h"
 #include "shardwise/kernels/panel_rows_isa.h"
 #include "shardwise/kernels/panel_rows_vnni.h"
 #include "shardwise/kernels/panel_values_isa.h"
@@ -20,6 +20,7 @@ using base::Isa;
 using base::Range;
 using kernels::elements;
 using kernels::elements_;
+using kernels::kPanelLineBytes;
 using kernels::kPanelOutputs;
 using kernels::PanelRun;
 using kernels::PanelShape;
@@ -100,7 +101,12 @@ void few_rows_vnni_out(const Tensor& y, const Tensor& x, const Panels& w) {
 
 /// Columns that are dequantized at once: 128 KB of bf16, for the second-level cache.
 constexpr int64_t kDepth = 1024;
-constexpr int64_t kBlockRows = 128;  // rows of x per block product
+
+/// Returns how many bf16 columns are multiplied at once. Up to 64 rows: 64 KB, which stay in the second-level
+/// cache while the next ones are prefetched. More rows read their sums less often with more columns.
+int64_t bf16_depth(int64_t rows) {
+  return rows <= 64 ? 512 : 2048;
+}
 
 /// Returns the end of the runs from `run` on that have at most kDepth columns, and their columns.
 std::pair<int64_t, int64_t> depth_of(const PanelShape& shape, int64_t run) {
@@ -114,33 +120,49 @@ std::pair<int64_t, int64_t> depth_of(const PanelShape& shape, int64_t run) {
   return {run, columns};
 }
 
-/// Dequantizes blocks of a panel to bf16 and multiplies them with torch's brgemm, which accumulates in fp32.
-void many_rows_bf16_out(const Tensor& y, const Tensor& x, const Panels& w) {
+/// Adds the product of one panel of bf16 to `products` [m, 64].
+void add_bf16_panel(float* products, const Tensor& rows, const uint8_t* panel) {
+  const int64_t m = rows.size(0), columns = rows.size(1), depth = bf16_depth(m);
+  for (int64_t column = 0; column < columns; column += depth) {
+    kernels::avx512_bf16::add_lines(products, elements<base::Bf16>(rows) + column, columns, m,
+                                    panel + column / 2 * kPanelLineBytes,
+                                    std::min(depth, columns - column) / 2, /*is_in_memory=*/true);
+  }
+}
+
+/// Dequantizes one panel to bf16 in `values` [kDepth / 2, 64], part by part, and adds its product.
+void add_quantized_panel(float* products, const Tensor& rows, const uint8_t* panel, const PanelShape& shape,
+                         const Tensor& values) {
+  const int64_t m = rows.size(0), columns = rows.size(1);
+  for (int64_t run = 0, column = 0; run < shape.run_count;) {
+    const auto [last, depth] = depth_of(shape, run);
+    kernels::panel_pairs_loops<base::Bf16>().pairs(elements_<uint32_t>(values), panel, run, last - run,
+                                                   shape);
+    kernels::avx512_bf16::add_lines(products, elements<base::Bf16>(rows) + column, columns, m,
+                                    elements<uint8_t>(values), depth / 2, /*is_in_memory=*/false);
+    run = last;
+    column += depth;
+  }
+}
+
+/// Multiplies in bf16 and accumulates in fp32.
+void bf16_out(const Tensor& y, const Tensor& x, const Panels& w) {
   const Tensor rows = ordered(x, w, at::kBFloat16);
   const PanelShape shape = w.layout.shape();
-  const int64_t m = rows.size(0), columns = rows.size(1);
-  const auto* a = elements<at::BFloat16>(rows);
-  kernels::for_ranges(w.data.size(0), m * kPanelOutputs * columns, [&](int64_t begin, int64_t end) {
-    const Tensor values = at::empty({kDepth / 2, kPanelOutputs}, at::kInt);
+  const int64_t m = rows.size(0);
+  kernels::for_ranges(w.data.size(0), kPanelOutputs * w.layout.columns(), [&](int64_t begin, int64_t end) {
     const Tensor products = at::empty({m, kPanelOutputs}, at::kFloat);
+    const Tensor values =
+        w.format.is_quantized() ? at::empty({kDepth / 2, kPanelOutputs}, at::kInt) : Tensor();
     for (int64_t panel = begin; panel < end; ++panel) {
-      for (int64_t run = 0, column = 0; run < shape.run_count;) {
-        const auto [last, depth] = depth_of(shape, run);
-        kernels::panel_pairs_loops<base::Bf16>().pairs(elements_<uint32_t>(values), panel_of(w, panel), run,
-                                                       last - run, shape);
-        for (int64_t row = 0; row < m; row += kBlockRows) {
-          at::native::cpublas::brgemm(std::min(kBlockRows, m - row), kPanelOutputs, depth,
-                                      /*ld_a=*/columns, /*ld_b=*/kPanelOutputs, /*ld_c=*/kPanelOutputs,
-                                      /*add_C=*/column > 0, a + row * columns + column,
-                                      elements<at::BFloat16>(values),
-                                      elements_<float>(products) + row * kPanelOutputs, /*is_vnni=*/true);
-        }
-        run = last;
-        column += depth;
+      std::fill_n(elements_<float>(products), products.numel(), 0.0F);
+      if (w.format.is_quantized()) {
+        add_quantized_panel(elements_<float>(products), rows, panel_of(w, panel), shape, values);
+      } else {
+        add_bf16_panel(elements_<float>(products), rows, panel_of(w, panel));
       }
       store(y, elements<float>(products), panel);
     }
-    at::native::cpublas::brgemm_release();
   });
 }
 
@@ -169,17 +191,19 @@ void many_rows_out(Tensor& y, const Tensor& x, const Panels& w) {
 
 // --- the choice --------------------------------------------------------------------------------------------
 
-enum class Method { few_rows_vnni, few_rows_fp32, brgemm, dequantized };
+enum class Method { few_rows_vnni, few_rows_fp32, bf16, dequantized };
 
-Method method_of(const Tensor& x) {
-  const bool is_double = x.scalar_type() == at::kDouble, is_float = x.scalar_type() == at::kFloat;
-  if (base::best_isa() >= Isa::avx512_vnni && !is_double && !is_float) {
-    if (x.size(0) <= kMostRows) return Method::few_rows_vnni;
-  } else if (!is_double && x.size(0) <= kMostFp32Rows) {
-    return Method::few_rows_fp32;
+Method method_of(const Tensor& x, const Panels& w) {
+  const Isa isa = base::best_isa();
+  const bool is_narrow = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+  if (w.format.is_quantized()) {
+    if (is_narrow && isa >= Isa::avx512_vnni) {
+      if (x.size(0) <= kMostRows) return Method::few_rows_vnni;
+    } else if (x.scalar_type() != at::kDouble && x.size(0) <= kMostFp32Rows) {
+      return Method::few_rows_fp32;
+    }
   }
-  const bool is_bf16 = x.scalar_type() == at::kBFloat16;
-  return is_bf16 && base::best_isa() >= Isa::avx512_bf16 ? Method::brgemm : Method::dequantized;
+  return x.scalar_type() == at::kBFloat16 && isa >= Isa::avx512_bf16 ? Method::bf16 : Method::dequantized;
 }
 
 }  // namespace
@@ -197,26 +221,26 @@ void product_out(Tensor& y, const Tensor& x, const Panels& w) {
     y.zero_();
     return;
   }
-  switch (method_of(x)) {
+  switch (method_of(x, w)) {
     case Method::few_rows_vnni:
       return few_rows_vnni_out(y, x, w);
     case Method::few_rows_fp32:
       return few_rows_fp32_out(y, x, w);
-    case Method::brgemm:
-      return many_rows_bf16_out(y, x, w);
+    case Method::bf16:
+      return bf16_out(y, x, w);
     case Method::dequantized:
       return many_rows_out(y, x, w);
   }
 }
 
 std::string product_name(const Tensor& x, const Panels& w) {
-  switch (method_of(x)) {
+  switch (method_of(x, w)) {
     case Method::few_rows_vnni:
       return "packed, avx512_vnni";
     case Method::few_rows_fp32:
       return std::string("packed, ") + base::name_of(base::loops_isa());
-    case Method::brgemm:
-      return "packed, brgemm";
+    case Method::bf16:
+      return w.format.is_quantized() ? "dequantized, avx512_bf16" : "packed, avx512_bf16";
     case Method::dequantized:
       return "dequantized, " + kernels::product_name(x, at::empty({w.rows, w.width()}, x.options()).t());
   }

@@ -1,8 +1,8 @@
-// Products with a quantized weight.
+// Products with a packed weight.
 //
-// A few rows are multiplied with the quantized values as they are read, more rows with blocks of values
+// A few rows are multiplied with quantized values as they are read, more rows with blocks of values
 // dequantized to the dtype of `x`. With AVX-512 VNNI, few rows of bf16 or fp16 are rounded to 16 bits per run
-// of columns (kernels/panel_rows_vnni.h).
+// of columns (kernels/panel_rows_vnni.h). With AVX512-BF16, rows of bf16 are multiplied with values in bf16.
 #pragma once
 #include <string>
 
@@ -15,8 +15,8 @@ namespace shardwise::quant {
 /// Errors: c10::ValueError if shapes or dtypes do not match.
 void product_out(at::Tensor& y, const at::Tensor& x, const Panels& w);
 
-/// Returns what product_out uses for these operands, for output: "packed, avx512_vnni", "packed, brgemm" or
-/// "dequantized, " and the name of the dense product.
+/// Returns what product_out uses for these operands, for output: "packed, avx512_vnni",
+/// "dequantized, avx512_bf16" or "dequantized, " and the name of the dense product.
 std::string product_name(const at::Tensor& x, const Panels& w);
 
 /// Looks up rows of a vocabulary shard: y[i] = row ids[i] − begin of W, or zeros if W does not contain that

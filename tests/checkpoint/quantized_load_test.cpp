@@ -197,8 +197,8 @@ void expect_tables(const QuantizedDirectory& f, const std::string& where) {
     on_ranks(ranks, [&](const comm::Group& group) {
       const model::DecoderWeights weights(stored, group, at::kFloat), made(on_load, group, at::kFloat);
       checkpoint::load_weights(f.packed, weights);
-      EXPECT_TRUE(weights.used_parameters().front().parameter->quantized);
-      EXPECT_TRUE(weights.used_parameters().back().parameter->quantized);
+      EXPECT_TRUE(weights.used_parameters().front().parameter->panels);
+      EXPECT_TRUE(weights.used_parameters().back().parameter->panels);
       expect_shards(weights, expected, where);
       checkpoint::load_weights(f.dense, made);
       expect_same_matrices(weights, made, where);

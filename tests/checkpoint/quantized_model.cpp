@@ -15,7 +15,7 @@ namespace shardwise::testing {
 namespace {
 
 at::Tensor dense_value(const parallel::Parameter& parameter) {
-  return parameter.quantized ? dequantized(*parameter.quantized) : parameter.value.detach();
+  return parameter.panels ? dequantized(*parameter.panels) : parameter.value.detach();
 }
 
 }  // namespace
@@ -80,12 +80,12 @@ void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWe
   ASSERT_EQ(a.used_parameters().size(), b.used_parameters().size());
   for (size_t i = 0; i < a.used_parameters().size(); ++i) {
     const parallel::Parameter &p = *a.used_parameters()[i].parameter, &q = *b.used_parameters()[i].parameter;
-    ASSERT_EQ(p.quantized != nullptr, q.quantized != nullptr) << p.name;
-    if (!p.quantized) {
+    ASSERT_EQ(p.panels != nullptr, q.panels != nullptr) << p.name;
+    if (!p.panels) {
       EXPECT_TRUE(same_bits(p.value.detach(), q.value.detach())) << p.name << where;
       continue;
     }
-    EXPECT_TRUE(at::equal(dequantized(*p.quantized), dequantized(*q.quantized))) << p.name << where;
+    EXPECT_TRUE(at::equal(dequantized(*p.panels), dequantized(*q.panels))) << p.name << where;
   }
 }
 

@@ -29,11 +29,11 @@ void load_packed(const std::string& path) {
   const model::DecoderWeights weights(config::load_config(directory), comm::Group(), at::kFloat);
   checkpoint::load_weights(directory, weights);
   for (const nn::UsedParameter& used : weights.used_parameters()) {
-    if (!used.parameter->quantized) {
+    if (!used.parameter->panels) {
       hold_finite(used.parameter->value.detach(), "unquantized weights");
       continue;
     }
-    const quant::Panels& panels = *used.parameter->quantized;
+    const quant::Panels& panels = *used.parameter->panels;
     at::Tensor w = at::empty({panels.rows, panels.width()}, at::kFloat);
     quant::dequantize_out(w, panels, {0, panels.rows});
     hold_finite(w, "dequantized weights");

@@ -83,10 +83,10 @@ void expect_same(const ParameterInfo& listed, const nn::UsedParameter& built, co
   EXPECT_EQ(listed.shape, parameter.global_shape) << where;
   expect_same(listed.rule, parameter.rule, group.rank(), where);
   EXPECT_EQ(listed.use, built.use) << where;
-  EXPECT_EQ(listed.format != StorageFormat::dense, parameter.quantized != nullptr) << where;
+  EXPECT_EQ(listed.format != StorageFormat::dense, parameter.panels != nullptr) << where;
   const auto local_shape = listed.rule.local_shape(listed.shape, group.rank());
   EXPECT_EQ(parameter.size(/*dim=*/0), local_shape[0]) << where;
-  if (parameter.quantized) {
+  if (parameter.panels) {
     EXPECT_EQ(parameter.size(/*dim=*/1), local_shape[1]) << where;
     return;
   }

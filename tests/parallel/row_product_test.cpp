@@ -223,7 +223,7 @@ TEST(RowProduct, TrainsNoQuantizedWeights) {
   const Row row(LinearCase{3, 8, 6}, Path::symmetric, Group());
   const quant::Format int8{.bits = 8, .group_size = 8};
   const LinearParameters w{
-      make_quantized_parameter("w", {6, 8}, ShardRule::replicated(), base::Init::constant(0), int8, Group()),
+      make_packed_parameter("w", {6, 8}, ShardRule::replicated(), base::Init::constant(0), int8, Group()),
       row.w.bias};
   const Tensor x = testing::random_tensor({3, 2, 8}, 1).requires_grad_();
   EXPECT_PRED2(test::contains,

@@ -1,10 +1,10 @@
-#include "shardwise/bench/probe_vnni.h"
+#include "shardwise/bench/probe_bf16.h"
 
 #include <immintrin.h>
 
-namespace shardwise::bench::avx512_vnni {
+namespace shardwise::bench::avx512_bf16 {
 
-[[gnu::target("avx512bf16")]] float multiply_add_bf16(int64_t iterations) {
+float multiply_add_bf16(int64_t iterations) {
   constexpr int kChains = 12;  // as in probe_isa.cpp
   static_assert(kBf16Operations == int64_t{kChains} * 16 * 2 * 2);
   __m512 sums[kChains];
@@ -21,4 +21,4 @@ namespace shardwise::bench::avx512_vnni {
   return _mm512_reduce_add_ps(total);
 }
 
-}  // namespace shardwise::bench::avx512_vnni
+}  // namespace shardwise::bench::avx512_bf16

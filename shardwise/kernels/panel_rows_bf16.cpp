@@ -1,0 +1,86 @@
+#include "shardwise/kernels/panel_rows_bf16.h"
+
+#include <immintrin.h>
+
+namespace shardwise::kernels::avx512_bf16 {
+namespace {
+
+using base::Bf16;
+
+constexpr int kLanes = 16, kVectors = kPanelOutputs / kLanes;
+/// As in panel_rows_vnni.cpp.
+constexpr int64_t kPrefetchBytes = 1024;
+/// Rows whose sums with 64 outputs the registers hold, beside a line of the weight.
+constexpr int64_t kMostRows = 6;
+
+__m512bh pairs(const void* from) {
+  return reinterpret_cast<__m512bh>(_mm512_loadu_si512(from));
+}
+
+__m512bh pair(const Bf16* two) {
+  int32_t word;
+  __builtin_memcpy(&word, two, sizeof(word));
+  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(word));
+}
+
+/// What a pass over the lines prefetches: one pass those shortly ahead, several passes a part each of as many
+/// lines that follow, so that memory is never idle.
+class Prefetch {
+ public:
+  Prefetch(const uint8_t* first, int64_t lines, int64_t pass, int64_t passes)
+      : every_(passes), ahead_(first + (passes == 1 ? kPrefetchBytes : next(lines, pass, passes))) {}
+  static Prefetch none() { return {nullptr, 0, 0, 0}; }
+
+  void at(int64_t line) const {
+    if (every_ == 0 || line % every_ != 0) return;
+    for (int64_t byte = 0; byte < kPanelLineBytes; byte += 64)
+      _mm_prefetch(reinterpret_cast<const char*>(ahead_ + line / every_ * kPanelLineBytes + byte),
+                   _MM_HINT_T1);
+  }
+
+ private:
+  static int64_t next(int64_t lines, int64_t pass, int64_t passes) {
+    return passes == 0 ? 0 : (lines + pass * lines / passes) * kPanelLineBytes;
+  }
+
+  int64_t every_;
+  const uint8_t* ahead_;
+};
+
+template <int rows>
+void add(float* y, const Bf16* x, int64_t x_stride, const uint8_t* line, int64_t lines,
+         const Prefetch& prefetch) {
+  __m512 sums[rows][kVectors];
+  for (int r = 0; r < rows; ++r)
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = _mm512_loadu_ps(y + r * kPanelOutputs + v * kLanes);
+  for (int64_t s = 0; s < lines; ++s, line += kPanelLineBytes) {
+    prefetch.at(s);
+    __m512bh weights[kVectors];
+    for (int v = 0; v < kVectors; ++v) weights[v] = pairs(line + v * 64);
+    for (int r = 0; r < rows; ++r) {
+      const __m512bh two = pair(x + r * x_stride + 2 * s);
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = _mm512_dpbf16_ps(sums[r][v], weights[v], two);
+    }
+  }
+  for (int r = 0; r < rows; ++r)
+    for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(y + r * kPanelOutputs + v * kLanes, sums[r][v]);
+}
+
+using Add = void (*)(float*, const Bf16*, int64_t, const uint8_t*, int64_t, const Prefetch&);
+constexpr Add kByRows[] = {add<1>, add<2>, add<3>, add<4>, add<5>, add<6>};
+
+}  // namespace
+
+void add_lines(float* y, const Bf16* x, int64_t x_stride, int64_t rows, const uint8_t* line, int64_t lines,
+               bool is_in_memory) {
+  // Equal parts: 8 rows are 4 and 4, not 6 and 2.
+  const int64_t parts = (rows + kMostRows - 1) / kMostRows;
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
+    const auto prefetch = is_in_memory ? Prefetch(line, lines, part, parts) : Prefetch::none();
+    kByRows[end - begin - 1](y + begin * kPanelOutputs, x + begin * x_stride, x_stride, line, lines,
+                             prefetch);
+  }
+}
+
+}  // namespace shardwise::kernels::avx512_bf16
