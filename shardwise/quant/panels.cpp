@@ -272,9 +272,10 @@ void pack_bf16_rows_(Panels& panels, int64_t begin, const Tensor& w) {
   });
 }
 
-bool packs_dense(at::ScalarType dtype, int64_t rows) {
+bool packs_dense(at::ScalarType dtype, int64_t rows, int64_t width) {
   const int64_t padding = PanelLayout::panels(rows) * kPanelOutputs - rows;
-  return dtype == at::kBFloat16 && base::best_isa() >= base::Isa::avx512_bf16 && 8 * padding <= rows;
+  return dtype == at::kBFloat16 && base::best_isa() >= base::Isa::avx512_bf16 && width % 2 == 0 &&
+         8 * padding <= rows;
 }
 
 void check_on_cpu(const char* op, const Panels& panels) {

@@ -42,9 +42,9 @@ void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix);
 /// contiguous. Errors: TORCH_INTERNAL_ASSERT if shapes or formats differ.
 void pack_bf16_rows_(Panels& panels, int64_t begin, const at::Tensor& w);
 
-/// Returns whether a weight of `dtype` with `rows` rows is worth packing for products without gradients: the
-/// processor has AVX512-BF16, and padding takes at most an eighth of the memory.
-bool packs_dense(at::ScalarType dtype, int64_t rows);
+/// Returns whether a shard [rows, width] of `dtype` is worth packing for products without gradients: the
+/// processor has AVX512-BF16, and there is no padding in a row and at most an eighth in all rows.
+bool packs_dense(at::ScalarType dtype, int64_t rows, int64_t width);
 
 /// Checks that the tensors of `panels` are on the CPU. Errors: c10::ValueError.
 void check_on_cpu(const char* op, const Panels& panels);

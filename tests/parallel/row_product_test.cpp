@@ -228,7 +228,7 @@ TEST(RowProduct, TrainsNoQuantizedWeights) {
   const Tensor x = testing::random_tensor({3, 2, 8}, 1).requires_grad_();
   EXPECT_PRED2(test::contains,
                test::error_text([&] { row_product<Invariant>(Placed<FeatureShard>(x), w, row.step); }),
-               "w: quantized weights cannot be trained");
+               "w: packed weights cannot be trained");
 }
 
 TEST(RowProduct, RejectsInputsOfAnotherShape) {
