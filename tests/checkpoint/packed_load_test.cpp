@@ -98,7 +98,8 @@ TEST(PackedLoads, NanAndInfNameFileAndTensor) {
   StoredTensors tensors = read_safetensors(file);
   Stored& weight = tensors.at(name);
   ASSERT_EQ(weight.dtype, "F32");
-  weight.bytes.replace(weight.bytes.size() - 4, 4, std::string("\x00\x00\x80\xff", 4));  // in the last row, -inf
+  weight.bytes.replace(weight.bytes.size() - 4, 4,
+                       std::string("\x00\x00\x80\xff", 4));  // in the last row, -inf
   std::ofstream(file, std::ios::binary) << safetensors_of(tensors);
   for (const int ranks : {1, 2}) {
     on_ranks(ranks, [&](const comm::Group& group) {
