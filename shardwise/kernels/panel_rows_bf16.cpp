@@ -29,7 +29,8 @@ class Prefetch {
  public:
   Prefetch(const uint8_t* first, int64_t lines, int64_t pass, int64_t passes)
       : every_(passes), ahead_(first + (passes == 1 ? kPrefetchBytes : next(lines, pass, passes))) {}
-  static Prefetch none() { return {nullptr, 0, 0, 0}; }
+  /// Prefetches nothing.
+  Prefetch() = default;
 
   void at(int64_t line) const {
     if (every_ == 0 || line % every_ != 0) return;
@@ -40,11 +41,11 @@ class Prefetch {
 
  private:
   static int64_t next(int64_t lines, int64_t pass, int64_t passes) {
-    return passes == 0 ? 0 : (lines + pass * lines / passes) * kPanelLineBytes;
+    return (lines + pass * lines / passes) * kPanelLineBytes;
   }
 
-  int64_t every_;
-  const uint8_t* ahead_;
+  int64_t every_ = 0;
+  const uint8_t* ahead_ = nullptr;
 };
 
 template <int rows>
@@ -77,7 +78,7 @@ void add_lines(float* y, const Bf16* x, int64_t x_stride, int64_t rows, const ui
   const int64_t parts = (rows + kMostRows - 1) / kMostRows;
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
-    const auto prefetch = is_in_memory ? Prefetch(line, lines, part, parts) : Prefetch::none();
+    const auto prefetch = is_in_memory ? Prefetch(line, lines, part, parts) : Prefetch();
     kByRows[end - begin - 1](y + begin * kPanelOutputs, x + begin * x_stride, x_stride, line, lines,
                              prefetch);
   }

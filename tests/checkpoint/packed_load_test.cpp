@@ -10,7 +10,6 @@
 #include "tests/checkpoint/stored_model.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
-#include "tests/support/small_config.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::testing::packed_load_test {
@@ -18,19 +17,6 @@ namespace {
 
 using model::DecoderWeights;
 using model::WeightUse;
-
-/// Returns a config of which most weights have multiples of 64 rows on one and two ranks.
-config::Config wide_config(const std::string& family, bool is_tied) {
-  config::Config config = uneven_config(is_tied, family);
-  config.hidden_size = 64;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = family == "gpt2" ? 4 : 2;
-  config.head_dim = family == "gpt2" ? 16 : 32;
-  config.intermediate_size = 256;
-  config.vocab_size = 128;
-  config.dtype = "bfloat16";
-  return config;
-}
 
 /// Expects the packed weights to have the values of dense ones. Returns how many are packed.
 int expect_same_values(const DecoderWeights& packed, const DecoderWeights& dense, const std::string& where) {

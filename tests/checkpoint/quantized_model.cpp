@@ -89,4 +89,16 @@ void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWe
   }
 }
 
+config::Config wide_config(const std::string& family, bool is_tied) {
+  config::Config config = uneven_config(is_tied, family);
+  config.hidden_size = 64;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = family == "gpt2" ? 4 : 2;
+  config.head_dim = family == "gpt2" ? 16 : 32;
+  config.intermediate_size = 256;
+  config.vocab_size = 128;
+  config.dtype = "bfloat16";
+  return config;
+}
+
 }  // namespace shardwise::testing

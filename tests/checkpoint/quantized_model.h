@@ -33,4 +33,7 @@ void expect_shards(const model::DecoderWeights& weights, const Tensors& full, co
 void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWeights& b,
                           const std::string& where);
 
+/// Returns a config of which most weights have multiples of 64 rows on one and two ranks.
+config::Config wide_config(const std::string& family, bool is_tied);
+
 }  // namespace shardwise::testing

@@ -7,7 +7,6 @@
 #include "shardwise/model/decoder.h"
 #include "tests/checkpoint/quantized_model.h"
 #include "tests/support/ranks.h"
-#include "tests/support/small_config.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
@@ -16,18 +15,6 @@ namespace {
 
 using model::DecoderWeights;
 using model::WeightUse;
-
-/// Returns a config of which most weights have multiples of 64 rows on one and two ranks.
-config::Config wide_config(bool is_tied) {
-  config::Config config = uneven_config(is_tied, "llama");
-  config.hidden_size = 64;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 32;
-  config.intermediate_size = 256;
-  config.vocab_size = 128;
-  return config;
-}
 
 /// Returns this rank's logits of `ids`, with the weights in `directory`.
 at::Tensor logits(const std::string& directory, const at::Tensor& ids, const config::Config& config,
@@ -41,8 +28,7 @@ at::Tensor logits(const std::string& directory, const at::Tensor& ids, const con
 
 TEST(PackedWeights, AreAsAccurateAsDenseOnes) {
   for (const bool is_tied : {false, true}) {
-    config::Config config = wide_config(is_tied);
-    config.dtype = "bfloat16";
+    const config::Config config = wide_config("llama", is_tied);
     const TemporaryDirectory directory;
     const std::string path =
         put_weights(directory.path(), config, full_state(config, at::kFloat, /*seed=*/41).tensors);
