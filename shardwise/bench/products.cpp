@@ -19,9 +19,8 @@ ParameterPtr random_weight(const WeightShape& shape, const WeightFormat& format,
   const std::vector<int64_t> sizes{shape.outputs, shape.inputs};
   const auto rule = base::ShardRule::replicated();
   const auto init = parallel::Init::normal(0.02);
-  std::optional<quant::Format> packed = format.quantized;
-  if (!packed && quant::packs_dense(format.dtype, shape.outputs, shape.inputs))
-    packed = quant::Format{.bits = 16};
+  const auto packed = format.quantized ? format.quantized
+                                       : quant::inference_format(format.dtype, shape.outputs, shape.inputs);
   const ParameterPtr weight =
       packed ? parallel::make_packed_parameter(shape.name, sizes, rule, init, *packed, group)
              : parallel::make_parameter(shape.name, sizes, rule, init, group, format.dtype);

@@ -37,7 +37,7 @@ Entries entries_of(const parallel::Parameter& parameter, const config::Config& c
 Entries weight_entries(const model::DecoderWeights& weights) {
   EntryList list{weights.config()};
   for (const nn::UsedParameter& used : weights.used_parameters()) {
-    TORCH_INTERNAL_ASSERT(!used.parameter->panels, used.parameter->name, " is quantized");
+    TORCH_INTERNAL_ASSERT(!used.parameter->panels, used.parameter->name, " is packed");
     list.append(*used.parameter, /*suffix=*/"", used.parameter->value.detach());
   }
   return std::move(list.entries);

@@ -27,7 +27,7 @@ void quantize_on_load(const WeightFiles& files, const parallel::Parameter& weigh
   }
 }
 
-/// Of bf16: blocks of whole panels, small enough to stay in the cache until they are packed.
+/// Of bf16: small enough to stay in the cache until they are packed.
 constexpr int64_t kBf16BlockBytes = int64_t{1} << 18;
 
 }  // namespace

@@ -25,7 +25,7 @@ void load_quantized(const WeightFiles& files, const parallel::Parameter& weight,
                     const comm::Group& group, ValidationErrors& errors);
 
 /// Fills weight.panels, of bf16, with this rank's shard of the unquantized weight in the files of `stored`.
-/// Cost: 16 MB of memory in addition to the weight. Adds NaN or infinity to `errors`.
+/// Cost: 1 MB of memory in addition to the weight. Adds NaN or infinity to `errors`.
 void pack_on_load(const WeightFiles& files, const parallel::Parameter& weight, const config::Config& stored,
                   int rank, ValidationErrors& errors);
 

@@ -38,10 +38,9 @@ struct LayerFactory {
   }
 
   std::optional<quant::Format> packed_dense(const config::ParameterInfo& weight) const {
+    if (weights.use() == WeightUse::training) return std::nullopt;
     const std::vector<int64_t> local = weight.rule.local_shape(weight.shape, group().rank());
-    const bool packs = quant::packs_dense(weights.dtype(), local[0], local[1]);
-    if (weights.use() == WeightUse::training || !packs) return std::nullopt;
-    return quant::Format{.bits = 16};
+    return quant::inference_format(weights.dtype(), local[0], local[1]);
   }
 
   nn::VocabParallelEmbedding embedding() const {

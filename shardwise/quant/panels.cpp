@@ -272,10 +272,11 @@ void pack_bf16_rows_(Panels& panels, int64_t begin, const Tensor& w) {
   });
 }
 
-bool packs_dense(at::ScalarType dtype, int64_t rows, int64_t width) {
+std::optional<Format> inference_format(at::ScalarType dtype, int64_t rows, int64_t width) {
+  const bool multiplies = dtype == at::kBFloat16 && base::best_isa() >= base::Isa::avx512_bf16;
   const int64_t padding = PanelLayout::panels(rows) * kPanelOutputs - rows;
-  return dtype == at::kBFloat16 && base::best_isa() >= base::Isa::avx512_bf16 && width % 2 == 0 &&
-         8 * padding <= rows;
+  if (!multiplies || width % 2 != 0 || 8 * padding > rows) return std::nullopt;
+  return Format{.bits = 16};
 }
 
 void check_on_cpu(const char* op, const Panels& panels) {

@@ -5,6 +5,8 @@
 // Columns are stored in the order of their groups, so that groups in any order (GPTQ's act-order) and groups
 // that begin on another rank are as fast as others.
 #pragma once
+#include <optional>
+
 #include "shardwise/kernels/panels.h"
 #include "shardwise/quant/matrix.h"
 
@@ -42,9 +44,10 @@ void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix);
 /// contiguous. Errors: TORCH_INTERNAL_ASSERT if shapes or formats differ.
 void pack_bf16_rows_(Panels& panels, int64_t begin, const at::Tensor& w);
 
-/// Returns whether a shard [rows, width] of `dtype` is worth packing for products without gradients: the
-/// processor has AVX512-BF16, and there is no padding in a row and at most an eighth in all rows.
-bool packs_dense(at::ScalarType dtype, int64_t rows, int64_t width);
+/// Returns the format in which inference packs a dense shard [rows, width] of `dtype`, or nullopt where a
+/// tensor serves as well. bf16 is packed if the processor has AVX512-BF16, a row needs no padding, and all
+/// rows need at most an eighth.
+std::optional<Format> inference_format(at::ScalarType dtype, int64_t rows, int64_t width);
 
 /// Checks that the tensors of `panels` are on the CPU. Errors: c10::ValueError.
 void check_on_cpu(const char* op, const Panels& panels);

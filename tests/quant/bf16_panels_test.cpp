@@ -60,12 +60,12 @@ TEST(Bf16Panels, TakeTheBytesOfTheirFormat) {
 TEST(Bf16Panels, ArePackedForInferenceIfTheProcessorMultipliesThem) {
   const bool multiplies = base::best_isa() >= base::Isa::avx512_bf16;
   for (const int64_t rows : {64, 128, 57, 512 + 1, 2048})
-    EXPECT_EQ(quant::packs_dense(at::kBFloat16, rows, 8), multiplies) << rows;
+    EXPECT_EQ(quant::inference_format(at::kBFloat16, rows, 8).has_value(), multiplies) << rows;
   for (const int64_t rows : {1, 56, 65, 448 + 1})
-    EXPECT_FALSE(quant::packs_dense(at::kBFloat16, rows, 8)) << rows;
-  EXPECT_FALSE(quant::packs_dense(at::kFloat, 64, 8));
-  EXPECT_FALSE(quant::packs_dense(at::kHalf, 64, 8));
-  EXPECT_FALSE(quant::packs_dense(at::kBFloat16, 64, 7));
+    EXPECT_FALSE(quant::inference_format(at::kBFloat16, rows, 8)) << rows;
+  EXPECT_FALSE(quant::inference_format(at::kFloat, 64, 8));
+  EXPECT_FALSE(quant::inference_format(at::kHalf, 64, 8));
+  EXPECT_FALSE(quant::inference_format(at::kBFloat16, 64, 7));
 }
 
 Tensor product(const Tensor& x, const Panels& w) {
