@@ -1,17 +1,12 @@
 #include "shardwise/bench/probe_isa.h"
 
+#include "shardwise/kernels/vectors.h"
+
 namespace shardwise::bench::SHARDWISE_ISA {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kVectorBytes = 32;
-#else
-constexpr int kVectorBytes = 16;
-#endif
-using Vector [[gnu::vector_size(kVectorBytes)]] = float;
-constexpr int kLanes = kVectorBytes / sizeof(float);
+using Vector = kernels::SHARDWISE_ISA::Vector<float>;
+constexpr int64_t kLanes = kernels::SHARDWISE_ISA::kVectorLanes<float>;
 /// Enough to keep two units with a latency of five cycles busy, and few enough for sixteen registers.
 constexpr int kChains = 12;
 
@@ -28,7 +23,7 @@ uint64_t read(const uint64_t* words, int64_t count) {
 
 float multiply_add(int64_t iterations) {
   Vector sums[kChains] = {}, factor, term;
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
     factor[lane] = 0.5F;
     term[lane] = static_cast<float>(lane);
   }
@@ -39,7 +34,7 @@ float multiply_add(int64_t iterations) {
   }
   float total = 0;
   for (const Vector& sum : sums)
-    for (int lane = 0; lane < kLanes; ++lane) total += sum[lane];
+    for (int64_t lane = 0; lane < kLanes; ++lane) total += sum[lane];
   return total;
 }
 

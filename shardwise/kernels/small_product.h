@@ -5,32 +5,11 @@
 #pragma once
 #include <cstdint>
 
-#include "shardwise/kernels/loops.h"
-
-#if defined(__AVX512F__)
-#define SHARDWISE_VECTOR_BYTES 64
-#define SHARDWISE_TILE_ROWS 8
-#elif defined(__AVX2__)
-#define SHARDWISE_VECTOR_BYTES 32
-#define SHARDWISE_TILE_ROWS 4
-#else
-#define SHARDWISE_VECTOR_BYTES 16
-#define SHARDWISE_TILE_ROWS 4
-#endif
+#include "shardwise/kernels/vectors.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
 
-// The elements of a vector register, at any alignment.
-template <class A>
-struct VectorOf {
-  typedef A type __attribute__((vector_size(SHARDWISE_VECTOR_BYTES), aligned(sizeof(A)), may_alias));
-};
-
-constexpr int kTileRows = SHARDWISE_TILE_ROWS;
-template <class A>
-inline constexpr int64_t kVector = SHARDWISE_VECTOR_BYTES / sizeof(A);
-#undef SHARDWISE_VECTOR_BYTES
-#undef SHARDWISE_TILE_ROWS
+constexpr int kTileRows = kVectorBytes == 64 ? 8 : 4;
 
 /// Columns are padded to cache lines on every instruction set: `n` is a multiple of this.
 template <class A>
@@ -53,17 +32,16 @@ struct MatrixView {
 // All loops except the one over t are unrolled, so that `sum` stays in registers.
 template <int rows, int vectors, bool adds, class A>
 inline void multiply_tile(MatrixView<A> c, MatrixView<const A> a, MatrixView<const A> b, int64_t k) {
-  using Vector = typename VectorOf<A>::type;
-  Vector sum[rows][vectors];
+  Vector<A> sum[rows][vectors];
 #pragma GCC unroll 8
   for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 2
     for (int j = 0; j < vectors; ++j) {
-      sum[i][j] = adds ? *reinterpret_cast<const Vector*>(c.row(i) + j * kVector<A>) : Vector{};
+      sum[i][j] = adds ? *reinterpret_cast<const Vector<A>*>(c.row(i) + j * kVectorLanes<A>) : Vector<A>{};
     }
   }
   for (int64_t t = 0; t < k; ++t) {
-    const Vector* b_row = reinterpret_cast<const Vector*>(b.row(t));
+    const Vector<A>* b_row = reinterpret_cast<const Vector<A>*>(b.row(t));
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 2
@@ -73,7 +51,8 @@ inline void multiply_tile(MatrixView<A> c, MatrixView<const A> a, MatrixView<con
 #pragma GCC unroll 8
   for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 2
-    for (int j = 0; j < vectors; ++j) *reinterpret_cast<Vector*>(c.row(i) + j * kVector<A>) = sum[i][j];
+    for (int j = 0; j < vectors; ++j)
+      *reinterpret_cast<Vector<A>*>(c.row(i) + j * kVectorLanes<A>) = sum[i][j];
   }
 }
 
@@ -98,7 +77,7 @@ template <bool adds, class A>
 void multiply(MatrixView<A> c, MatrixView<const A> a, MatrixView<const A> b, int64_t m, int64_t n,
               int64_t k) {
   int64_t j = 0;
-  for (; j + 2 * kVector<A> <= n; j += 2 * kVector<A>)
+  for (; j + 2 * kVectorLanes<A> <= n; j += 2 * kVectorLanes<A>)
     multiply_columns<2, adds>(c.from(0, j), a, b.from(0, j), m, k);
   if (j < n) multiply_columns<1, adds>(c.from(0, j), a, b.from(0, j), m, k);
 }
