@@ -1,4 +1,4 @@
-// The values of a panel of a packed weight, and their packing.
+// The values of a panel of a packed weight.
 #pragma once
 #include "shardwise/kernels/isa.h"
 #include "shardwise/kernels/panel_shape.h"
@@ -11,14 +11,5 @@ struct PanelValuesLoops {
   void (*dequantize)(T* w, const uint8_t* panel, int64_t output, const PanelShape& shape);
 };
 SHARDWISE_PER_ISA(PanelValuesLoops, panel_values_loops)
-
-template <class T>
-struct PanelPairsLoops {
-  /// Writes the values of `run_count` runs from `first_run` on as lines of a bf16 panel: to[p · 64 + o]
-  /// contains the columns 2p and 2p + 1 of output o.
-  void (*pairs)(uint32_t* to, const uint8_t* panel, int64_t first_run, int64_t run_count,
-                const PanelShape& shape);
-};
-SHARDWISE_PER_ISA(PanelPairsLoops, panel_pairs_loops)
 
 }  // namespace shardwise::kernels

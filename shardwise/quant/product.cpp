@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
+#include "shardwise/kernels/panel_pairs_bf16.h"
 #include "shardwise/kernels/panel_rows_bf16.h"
 #include "shardwise/kernels/panel_rows_isa.h"
 #include "shardwise/kernels/panel_rows_vnni.h"
-#include "shardwise/kernels/panel_values_isa.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -136,8 +136,7 @@ void add_quantized_panel(float* products, const Tensor& rows, const uint8_t* pan
   const int64_t m = rows.size(0), columns = rows.size(1);
   for (int64_t run = 0, column = 0; run < shape.run_count;) {
     const auto [last, depth] = depth_of(shape, run);
-    kernels::panel_pairs_loops<base::Bf16>().pairs(elements_<uint32_t>(values), panel, run, last - run,
-                                                   shape);
+    kernels::avx512_bf16::dequantize_pairs(elements_<uint32_t>(values), panel, run, last - run, shape);
     kernels::avx512_bf16::add_lines(products, elements<base::Bf16>(rows) + column, columns, m,
                                     elements<uint8_t>(values), depth / 2, /*is_in_memory=*/false);
     run = last;
