@@ -7,41 +7,15 @@
 #include <cmath>
 
 #include "shardwise/kernels/attention_isa.h"
+#include "shardwise/kernels/attention_single.h"
 #include "shardwise/kernels/dropout_mask.h"
+#include "shardwise/kernels/head_groups.h"
 #include "shardwise/kernels/head_parts.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 
 namespace shardwise::kernels {
 namespace {
-
-// The query heads [begin, end), which share one KV head.
-struct HeadGroup {
-  int64_t begin, end, kv;
-};
-
-std::vector<HeadGroup> groups_of(const std::vector<int64_t>& kv_of_head) {
-  std::vector<HeadGroup> groups;
-  for (int64_t head = 0; head < static_cast<int64_t>(kv_of_head.size()); ++head) {
-    if (groups.empty() || groups.back().kv != kv_of_head[head])
-      groups.push_back({head, head, kv_of_head[head]});
-    groups.back().end = head + 1;
-  }
-  return groups;
-}
-
-void check_heads(const char* op, const Qkv& qkv, const std::vector<int64_t>& kv_of_head) {
-  const auto& [q, k, v] = qkv;
-  TORCH_CHECK_VALUE(q.dim() == 4 && k.dim() == 4, op, ": q and k must be [b, heads, s, d]; got ", q.sizes(),
-                    " and ", k.sizes(), " [SW0398]");
-  check_tensor(op, "k", k, {q.size(0), k.size(1), k.size(2), q.size(3)}, q.scalar_type());
-  check_tensor(op, "v", v, k.sizes(), q.scalar_type());
-  const int64_t heads = static_cast<int64_t>(kv_of_head.size());
-  const bool fits = heads == q.size(1) && std::is_sorted(kv_of_head.begin(), kv_of_head.end()) &&
-                    (heads == 0 || (kv_of_head.front() >= 0 && kv_of_head.back() < k.size(1)));
-  TORCH_CHECK_VALUE(fits, op, ": kv_of_head must list one of ", k.size(1), " KV heads for each of ",
-                    q.size(1), " query heads, ascending; got ", at::IntArrayRef(kv_of_head), " [SW0399]");
-}
 
 void check_dropout(const char* op, const AttentionDropout& dropout, int64_t heads) {
   TORCH_CHECK_VALUE(dropout.p >= 0 && dropout.p < 1, op, ": dropout must be in [0, 1); got ", dropout.p,
@@ -62,11 +36,8 @@ void check_past(const char* op, const Qkv& qkv, const AttentionOptions& options)
 }
 
 void check(const char* op, const Qkv& qkv, const AttentionOptions& options) {
-  check_heads(op, qkv, options.kv_of_head);
+  check_heads(op, qkv, options);
   check_past(op, qkv, options);
-  const auto& window = options.window;
-  TORCH_CHECK_VALUE(!window || (options.causal && *window > 0), op,
-                    ": a window must be causal and at least 1; got ", *window, " [SW0403]");
   check_valid_rows(op, options.valid, qkv.q.size(2), qkv.q.size(0));
   check_dropout(op, options.dropout, qkv.q.size(1));
 }
@@ -136,24 +107,15 @@ at::Tensor empty_or_zeros(bool is_fully_written, at::IntArrayRef shape, at::Tens
   return is_fully_written ? at::empty(shape, options) : at::zeros(shape, options);
 }
 
-// Decoding: one query that attends to a KV cache.
-void attend_single(const AttentionResult& result, const Qkv& qkv, const AttentionOptions& options,
-                   const Extents& extents) {
-  const at::Tensor &q = qkv.q, &k = qkv.k, &v = qkv.v;
-  const int64_t a = q.size(1);
-  const at::Tensor out = by_head(result.out, a, q.size(3));
-  with_element_type("attention", q, [&]<class T>(T) {
-    using A = Accumulator<T>;
-    const auto loops = attention_single_loops<T>();
-    for_ranges(q.size(0) * a, extents.work_per_head(), [&](int64_t begin, int64_t end) {
-      const at::Tensor scratch = at::empty({loops.scratch(extents.largest())}, result.lse.options());
-      for (int64_t i = begin; i < end; ++i) {
-        const Start at = {i / a, i % a, 0}, kv = {i / a, options.kv_of_head[i % a], 0};
-        loops.forward(rows_from_<T>(out, at).data, elements_<A>(result.lse) + i, rows_from<T>(q, at).data,
-                      rows_from<T>(k, kv), rows_from<T>(v, kv), elements_<A>(scratch), extents.heads(1, at));
-      }
-    });
-  });
+/// Returns the keys and values of each sequence.
+template <class T>
+std::vector<KeysAndValues> sequences_of(const at::Tensor& k, const at::Tensor& v) {
+  const auto heads_of = [](const at::Tensor& heads, int64_t sequence) {
+    return SequenceHeads{elements<T>(heads) + sequence * heads.stride(0), heads.stride(1), heads.stride(2)};
+  };
+  std::vector<KeysAndValues> sequences;
+  for (int64_t i = 0; i < k.size(0); ++i) sequences.push_back({heads_of(k, i), heads_of(v, i), k.size(2)});
+  return sequences;
 }
 
 }  // namespace
@@ -167,7 +129,8 @@ AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
   const AttentionResult result = {empty_or_zeros(options.valid.empty(), {s, b, a * d}, q.options()),
                                   empty_or_zeros(options.valid.empty(), {b, a, s}, wide)};
   if (s == 1 && k.size(2) > 1) {
-    attend_single(result, {q, k, v}, options, extents);
+    with_element_type("attention", q,
+                      [&]<class T>(T) { attend_single(result, q, sequences_of<T>(k, v), options); });
     return result;
   }
   const at::Tensor out = by_head(result.out, a, d);

@@ -39,6 +39,8 @@ struct HeadSplit {
   int64_t first_position = 0;  // position of row 0
   /// Per sequence, the rows that are not padding; positions count from the first of them. Empty: no padding.
   std::vector<base::Range> valid = {};
+  /// Per sequence, the position of row 0, in place of first_position. Empty: first_position is that of all.
+  std::vector<int64_t> first_positions = {};
 };
 
 /// Checks that `valid` is empty or has a range in [0, s) for each of b sequences. Errors: c10::ValueError.

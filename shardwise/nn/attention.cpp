@@ -2,7 +2,10 @@
 
 #include <ATen/ops/cat.h>
 
+#include <algorithm>
+
 #include "shardwise/kernels/attention.h"
+#include "shardwise/kernels/cached_attention.h"
 #include "shardwise/kernels/qk_norm.h"
 #include "shardwise/nn/dropout.h"
 #include "shardwise/parallel/node.h"
@@ -22,18 +25,21 @@ struct Core {
   std::optional<QkNorm> norm;
   kernels::AttentionOptions options;
 
-  kernels::HeadSplit head_split(const Tensor& tokens, int64_t first_position = 0) const {
-    const kernels::RotaryTables& tables =
-        rotary->tables(first_position + tokens.size(0), tokens.scalar_type());
-    return {layout.heads, layout.kv_heads, layout.head_dim, tables, first_position, options.valid};
+  /// `positions`: of row 0 of each sequence; one position is that of all.
+  kernels::HeadSplit head_split(const Tensor& tokens, const std::vector<int64_t>& positions = {0}) const {
+    const int64_t last = *std::ranges::max_element(positions);
+    const kernels::RotaryTables& tables = rotary->tables(last + tokens.size(0), tokens.scalar_type());
+    kernels::HeadSplit split{layout.heads, layout.kv_heads, layout.head_dim, tables, last, options.valid};
+    if (positions.size() > 1) split.first_positions = positions;
+    return split;
   }
 
   kernels::QkNormParams weights() const {
     return {{norm->q->value.detach(), norm->k->value.detach()}, norm->eps};
   }
 
-  kernels::Qkv heads_of(const Tensor& qkv, int64_t first_position = 0) const {
-    const kernels::HeadSplit split = head_split(qkv, first_position);
+  kernels::Qkv heads_of(const Tensor& qkv, const std::vector<int64_t>& positions = {0}) const {
+    const kernels::HeadSplit split = head_split(qkv, positions);
     return norm ? kernels::split_norm_rotary(qkv, split, weights()) : kernels::split_rotary(qkv, split);
   }
 };
@@ -54,7 +60,7 @@ kernels::AttentionOptions attention_options(const HeadLayout& layout, const Self
 /// a·d]
 Tensor attend_to_cache(const Tensor& qkv, const Core& core, const Cache& cache, int64_t layer) {
   core.rotary->tables(cache.capacity(), qkv.scalar_type());  // one table for all positions
-  const kernels::Qkv heads = core.heads_of(qkv, cache.length);
+  const kernels::Qkv heads = core.heads_of(qkv, {cache.length});
   const int64_t past = cache.length, rows = qkv.size(0);
   const Tensor keys = cache.keys[layer], values = cache.values[layer];
   keys.narrow(1, past, rows).copy_(heads.k[0]);
@@ -64,9 +70,26 @@ Tensor attend_to_cache(const Tensor& qkv, const Core& core, const Cache& cache, 
   return kernels::attention(all, core.options).out;
 }
 
+/// Attention of one new token of each sequence. [n, 1, a·d]
+Tensor decode(const Tensor& qkv, const Core& core, const std::vector<CachedRows>& sequences, int64_t layer) {
+  std::vector<kernels::CachedHeads> caches;
+  std::vector<int64_t> positions;
+  int64_t capacity = 0;
+  for (const CachedRows& sequence : sequences) {
+    const Cache& cache = *sequence.cache;
+    caches.push_back({cache.keys[layer], cache.values[layer], cache.length});
+    positions.push_back(cache.length);
+    capacity = std::max(capacity, cache.capacity());
+  }
+  core.rotary->tables(capacity, qkv.scalar_type());  // one table for all positions
+  return kernels::cached_attention(core.heads_of(qkv.transpose(0, 1), positions), caches, core.options);
+}
+
 Tensor attend_to_caches(const Tensor& qkv, const Core& core, const std::vector<CachedRows>& sequences,
                         const std::optional<int64_t>& layer) {
   TORCH_CHECK_VALUE(layer, "attention: a cache needs options.layer, the layer's index; got none [SW0432]");
+  const bool decodes = std::ranges::all_of(sequences, [](const CachedRows& one) { return one.rows == 1; });
+  if (decodes) return decode(qkv, core, sequences, *layer);
   std::vector<Tensor> outs;
   int64_t begin = 0;
   for (const auto& [cache, rows] : sequences) {

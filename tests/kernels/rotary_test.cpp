@@ -2,11 +2,13 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
 
 #include "tests/kernels/support.h"
+#include "tests/support/error_text.h"
 
 namespace shardwise::kernels::rotary_test {
 namespace {
@@ -90,6 +92,27 @@ TEST(Rotary, FirstPositionOffsetsTheAngles) {
             tail = split_rotary(qkv.narrow(0, 5, 7), {2, 1, 8, tables, 5});
   EXPECT_TRUE(same_bits(tail.q, unsharded.q.narrow(2, 5, 7)));
   EXPECT_TRUE(same_bits(tail.k, unsharded.k.narrow(2, 5, 7)));
+}
+
+TEST(Rotary, SequencesMayHavePositionsOfTheirOwn) {
+  const RotaryTables tables = rotary_tables(frequencies(8), 20, at::kFloat);
+  const at::Tensor qkv = random_tensor({2, 3, (4 + 2 * 2) * 8}, 4, at::kBFloat16);
+  HeadSplit split{4, 2, 8, tables};
+  split.first_positions = {5, 0, 18};
+  const Qkv together = split_rotary(qkv, split);
+  for (int64_t i = 0; i < 3; ++i) {
+    const HeadSplit one{4, 2, 8, tables, split.first_positions[size_t(i)]};
+    const Qkv alone = split_rotary(qkv.narrow(1, i, 1), one);
+    EXPECT_TRUE(at::equal(together.q[i], alone.q[0])) << i;
+    EXPECT_TRUE(at::equal(together.k[i], alone.k[0])) << i;
+    EXPECT_TRUE(at::equal(together.v[i], alone.v[0])) << i;
+  }
+  split.first_positions = {5, 0};
+  EXPECT_PRED2(test::contains, test::error_text([&] { split_rotary(qkv, split); }),
+               "first positions must be empty, or those of 3 sequences without padding; got 2");
+  split.first_positions = {5, 0, 19};
+  EXPECT_PRED2(test::contains, test::error_text([&] { split_rotary(qkv, split); }),
+               "positions must be below the tables' 20; got 19 to 21");
 }
 
 TEST(Rotary, ResultsDoNotShareStorage) {

@@ -1,0 +1,26 @@
+// Attention of one query per sequence, each over keys and values of its own. Internal to kernels/.
+#pragma once
+#include <vector>
+
+#include "shardwise/kernels/attention.h"
+
+namespace shardwise::kernels {
+
+/// The keys or the values of one sequence: those of a head begin `head` elements, those of a token `row`
+/// elements after the last.
+struct SequenceHeads {
+  const void* data;
+  int64_t head, row;
+};
+
+struct KeysAndValues {
+  SequenceHeads keys, values;
+  int64_t count;  // keys
+};
+
+/// Computes `result`, whose tensors have one query per sequence. Shapes: `q` [n, a, 1, d] → `result.out`
+/// n·a·d elements, `result.lse` [n, a, 1]. Cost: parallel over the n sequences and their KV heads.
+void attend_single(const AttentionResult& result, const at::Tensor& q,
+                   const std::vector<KeysAndValues>& sequences, const AttentionOptions& options);
+
+}  // namespace shardwise::kernels

@@ -1,0 +1,22 @@
+// Attention of decoding: one new token of each of several sequences, over their KV caches.
+#pragma once
+#include <vector>
+
+#include "shardwise/kernels/attention.h"
+
+namespace shardwise::kernels {
+
+/// One layer's cache of a sequence, which has room for another token.
+struct CachedHeads {
+  at::Tensor keys, values;  // [k, capacity, d], contiguous
+  int64_t length;           // tokens before the new one
+};
+
+/// Appends the new keys and values to the caches and attends to all of them.
+/// Shapes: `heads` q [n, a, 1, d], k and v [n, k, 1, d], of any strides → [n, 1, a·d].
+/// Errors: c10::ValueError if shapes, dtypes or options do not match, a cache is full, or there are padding
+/// or dropout.
+at::Tensor cached_attention(const Qkv& heads, const std::vector<CachedHeads>& caches,
+                            const AttentionOptions& options);
+
+}  // namespace shardwise::kernels
