@@ -89,63 +89,88 @@ __m512i broadcast(const int8_t* four) {
   return _mm512_set1_epi32(word);
 }
 
-__m512i zero_points_of(const Run& run, int vector, const PanelShape& shape) {
-  if (!shape.has_zero_points) return _mm512_set1_epi32(shape.symmetric_zero_point());
+/// Returns −zero point · sum for 16 outputs.
+__m512i minus_zeros(const Run& run, int vector, int32_t sum, const PanelShape& shape) {
+  if (!shape.has_zero_points) return _mm512_set1_epi32(-shape.symmetric_zero_point() * sum);
   const uint8_t* bytes = run.header + 2 * kPanelOutputs + vector * kLanes;
-  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+  const __m512i zeros = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
+  return _mm512_mullo_epi32(zeros, _mm512_set1_epi32(-sum));
 }
 
-/// Adds the products of `rows` rows with 16·vectors outputs of a run to y.
+/// The sums of `rows` rows with 16·vectors outputs. All loops over these are unrolled, so that the sums stay
+/// in registers.
 template <int bits, int rows, int vectors>
-void add_run(float* y, const RunRows& x, const Run& run, int first, const PanelShape& shape,
-             bool prefetches) {
-  constexpr int kStep = 2 * (32 / bits);  // bytes of a row's parts per line
+struct Sums {
+  static constexpr int kBytes = 8 / bits;  // values of an output in a byte, and so vectors of a line's bytes
   __m512i high[rows][vectors], low[rows][vectors];
-  for (int v = 0; v < vectors; ++v) {
-    const __m512i zero = _mm512_sub_epi32(_mm512_setzero_si512(), zero_points_of(run, first + v, shape));
+
+  void start(const RunRows& x, const Run& run, int first, const PanelShape& shape) {
+#pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
-      high[r][v] = _mm512_mullo_epi32(zero, _mm512_set1_epi32(x.sums[2 * r * x.runs]));
-      low[r][v] = _mm512_mullo_epi32(zero, _mm512_set1_epi32(x.sums[2 * r * x.runs + 1]));
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        high[r][v] = minus_zeros(run, first + v, x.sums[2 * r * x.runs], shape);
+        low[r][v] = minus_zeros(run, first + v, x.sums[2 * r * x.runs + 1], shape);
+      }
     }
   }
-  const int8_t* parts = x.parts;
-  const uint8_t* line = run.lines + first * (kPanelLineBytes / 4);
-  for (int64_t s = 0; s < run.line_count; ++s, line += kPanelLineBytes, parts += kStep) {
-    if (prefetches)
-      for (int at = 0; at < kPanelLineBytes; at += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(line + kPrefetchBytes + at), _MM_HINT_T1);
+
+  void add_line(const int8_t* parts, int64_t parts_stride, const uint8_t* line) {
+    __m512i bytes[vectors][kBytes];
+#pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
-      const __m512i bytes = _mm512_loadu_si512(line + v * (kPanelLineBytes / 4));
-      if constexpr (bits == 8) {
-        for (int r = 0; r < rows; ++r) {
-          const int8_t* part = parts + r * x.parts_stride;
-          high[r][v] = _mm512_dpbusd_epi32(high[r][v], bytes, broadcast(part));
-          low[r][v] = _mm512_dpbusd_epi32(low[r][v], bytes, broadcast(part + 4));
-        }
-      } else {
-        const __m512i half = _mm512_set1_epi8(15), lower = _mm512_and_si512(bytes, half),
-                      upper = _mm512_and_si512(_mm512_srli_epi32(bytes, 4), half);
-        for (int r = 0; r < rows; ++r) {
-          const int8_t* part = parts + r * x.parts_stride;
-          high[r][v] = _mm512_dpbusd_epi32(high[r][v], lower, broadcast(part));
-          low[r][v] = _mm512_dpbusd_epi32(low[r][v], lower, broadcast(part + 8));
-          high[r][v] = _mm512_dpbusd_epi32(high[r][v], upper, broadcast(part + 4));
-          low[r][v] = _mm512_dpbusd_epi32(low[r][v], upper, broadcast(part + 12));
+      const __m512i loaded = _mm512_loadu_si512(line + v * (kPanelLineBytes / 4));
+      const __m512i mask = _mm512_set1_epi8(15);
+      bytes[v][0] = bits == 8 ? loaded : _mm512_and_si512(loaded, mask);
+      if constexpr (bits == 4) bytes[v][1] = _mm512_and_si512(_mm512_srli_epi32(loaded, 4), mask);
+    }
+    // A row's parts are used for all vectors before the next ones: those of all rows need too many registers.
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; ++r, parts += parts_stride) {
+#pragma GCC unroll 2
+      for (int i = 0; i < kBytes; ++i) {
+        const __m512i high_part = broadcast(parts + 4 * i), low_part = broadcast(parts + 4 * (kBytes + i));
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          high[r][v] = _mm512_dpbusd_epi32(high[r][v], bytes[v][i], high_part);
+          low[r][v] = _mm512_dpbusd_epi32(low[r][v], bytes[v][i], low_part);
         }
       }
     }
   }
-  for (int v = 0; v < vectors; ++v) {
-    const uint8_t* halves = run.header + 2 * (first + v) * kLanes;
-    const __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
-    for (int r = 0; r < rows; ++r) {
-      float* out = y + r * kPanelOutputs + (first + v) * kLanes;
-      const __m512 sum =
-          _mm512_fmadd_ps(_mm512_cvtepi32_ps(high[r][v]), _mm512_set1_ps(256), _mm512_cvtepi32_ps(low[r][v]));
-      const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(x.scales[r * x.runs]));
-      _mm512_storeu_ps(out, _mm512_fmadd_ps(sum, both, _mm512_loadu_ps(out)));
+
+  void add_to(float* y, const RunRows& x, const Run& run, int first) const {
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      const uint8_t* halves = run.header + 2 * (first + v) * kLanes;
+      const __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
+#pragma GCC unroll 8
+      for (int r = 0; r < rows; ++r) {
+        float* out = y + r * kPanelOutputs + (first + v) * kLanes;
+        const __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(high[r][v]), _mm512_set1_ps(256),
+                                           _mm512_cvtepi32_ps(low[r][v]));
+        const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(x.scales[r * x.runs]));
+        _mm512_storeu_ps(out, _mm512_fmadd_ps(sum, both, _mm512_loadu_ps(out)));
+      }
     }
   }
+};
+
+/// Adds the products of `rows` rows with 16·vectors outputs of a run to y.
+template <int bits, int rows, int vectors>
+void add_run(float* y, const RunRows& x, const Run& run, int first, const PanelShape& shape) {
+  // If there are several passes, each prefetches its outputs of the next run, so that all passes read memory.
+  const int64_t ahead = vectors == 4 ? kPrefetchBytes : run.line_count * kPanelLineBytes;
+  Sums<bits, rows, vectors> sums;
+  sums.start(x, run, first, shape);
+  const int8_t* parts = x.parts;
+  const uint8_t* line = run.lines + first * (kPanelLineBytes / 4);
+  for (int64_t s = 0; s < run.line_count; ++s, line += kPanelLineBytes, parts += 2 * (32 / bits)) {
+    for (int v = 0; v < vectors; ++v)
+      _mm_prefetch(reinterpret_cast<const char*>(line + ahead + v * (kPanelLineBytes / 4)), _MM_HINT_T1);
+    sums.add_line(parts, x.parts_stride, line);
+  }
+  sums.add_to(y, x, run, first);
 }
 
 /// Uses as many vectors of outputs at once as the registers hold the accumulators of.
@@ -158,7 +183,7 @@ void multiply_rows(float* y, const SplitRows& x, const uint8_t* panel, const Pan
     const PanelRun& at = shape.runs[i];
     const Run run{panel + at.header, panel + at.begin, at.lines};
     for (int first = 0; first < 4; first += kVectors)
-      add_run<bits, rows, kVectors>(y, row, run, first, shape, first == 0);
+      add_run<bits, rows, kVectors>(y, row, run, first, shape);
     row.parts += at.lines * 2 * (32 / bits);
     row.scales += 1;
     row.sums += 2;

@@ -64,7 +64,8 @@ void for_panels(const Panels& w, c10::function_ref<void(int64_t)> f) {
 
 // --- few rows ----------------------------------------------------------------------------------------------
 
-constexpr int64_t kMostRows = kernels::avx512_vnni::kMaxRows;
+/// Up to this many rows, int8 dot products of both parts are faster than dequantizing to bf16.
+constexpr int64_t kMostVnniRows = 64;
 /// Up to this many rows, loops that multiply row by row are faster than dequantizing.
 constexpr int64_t kMostFp32Rows = 4;
 
@@ -91,8 +92,10 @@ void few_rows_vnni_out(const Tensor& y, const Tensor& x, const Panels& w) {
                                 w.layout.lines(), shape.run_count};
   vnni::split(rows, elements<float>(wide), wide.size(1), m, shape);
   for_panels(w, [&](int64_t panel) {
-    float products[kMostRows * kPanelOutputs];
-    vnni::multiply(products, rows, m, panel_of(w, panel), shape);
+    float products[kMostVnniRows * kPanelOutputs];
+    for (int64_t row = 0; row < m; row += vnni::kMaxRows)
+      vnni::multiply(products + row * kPanelOutputs, rows.from(row, shape), std::min(vnni::kMaxRows, m - row),
+                     panel_of(w, panel), shape);
     store(y, products, panel);
   });
 }
@@ -197,7 +200,7 @@ Method method_of(const Tensor& x, const Panels& w) {
   const bool is_narrow = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
   if (w.format.is_quantized()) {
     if (is_narrow && isa >= Isa::avx512_vnni) {
-      if (x.size(0) <= kMostRows) return Method::few_rows_vnni;
+      if (x.size(0) <= kMostVnniRows) return Method::few_rows_vnni;
     } else if (x.scalar_type() != at::kDouble && x.size(0) <= kMostFp32Rows) {
       return Method::few_rows_fp32;
     }

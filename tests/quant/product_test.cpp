@@ -24,7 +24,7 @@ namespace {
 using quant::Panels;
 
 /// The rows of x at which products change their loops, and others.
-constexpr int64_t kRows[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 70};
+constexpr int64_t kRows[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 64, 65, 70};
 constexpr at::ScalarType kDtypes[] = {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf};
 
 at::Tensor product(const at::Tensor& x, const Panels& w) {
@@ -85,7 +85,7 @@ TEST(QuantizedProductOfFewRows, HasTheSameBitsForAnyNumberOfThreads) {
   const int threads = at::get_num_threads();
   for (const QuantizedKind& kind : kinds_of(1376)) {
     const Panels panels = packed(random_matrix(kind, 300, /*seed=*/1));
-    for (const int64_t rows : {1, 3, 8, 9, 70}) {
+    for (const int64_t rows : {1, 3, 8, 9, 64, 70}) {
       const at::Tensor x = random_tensor({rows, 1376}, /*seed=*/2, at::kBFloat16);
       at::set_num_threads(1);
       const at::Tensor one = product(x, panels);
