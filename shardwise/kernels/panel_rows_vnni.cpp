@@ -19,11 +19,20 @@ __mmask16 first_lanes(int64_t count) {
   return static_cast<__mmask16>(count >= kLanes ? 0xffffu : (1u << count) - 1);
 }
 
+__m512 widened(__mmask16 lanes, const base::Bf16* x) {
+  const __m512i words = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, x));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+__m512 widened(__mmask16 lanes, const base::Fp16* x) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, x));
+}
+
 /// Returns the run's largest magnitude, or NaN if it contains NaN or infinity.
-float magnitude_of(const float* x, int64_t columns) {
+template <class T>
+float magnitude_of(const T* x, int64_t columns) {
   __m512 largest = _mm512_setzero_ps(), zeros = _mm512_setzero_ps();
   for (int64_t k = 0; k < columns; k += kLanes) {
-    const __m512 part = _mm512_maskz_loadu_ps(first_lanes(columns - k), x + k);
+    const __m512 part = widened(first_lanes(columns - k), x + k);
     largest = _mm512_max_ps(largest, _mm512_abs_ps(part));
     zeros = _mm512_fmadd_ps(part, _mm512_setzero_ps(), zeros);  // NaN · 0 and ∞ · 0 are NaN
   }
@@ -31,13 +40,13 @@ float magnitude_of(const float* x, int64_t columns) {
 }
 
 /// Splits one run, interleaving the parts of each line.
-template <int bits>
-void split_run(int8_t* parts, int32_t* sums, const float* x, int64_t columns, float scale) {
+template <int bits, class T>
+void split_run(int8_t* parts, int32_t* sums, const T* x, int64_t columns, float scale) {
   const __m512 inverse = _mm512_set1_ps(scale > 0 ? 1 / scale : 0);
   __m512i high_sum = _mm512_setzero_si512(), low_sum = _mm512_setzero_si512();
   for (int64_t k = 0; k < columns; k += kLanes) {
     const int64_t count = columns - k < kLanes ? columns - k : kLanes;
-    const __m512 part = _mm512_maskz_loadu_ps(first_lanes(count), x + k);
+    const __m512 part = widened(first_lanes(count), x + k);
     const __m512i level = _mm512_cvtps_epi32(_mm512_mul_ps(part, inverse));
     const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(level, _mm512_set1_epi32(128)), 8);
     const __m512i low = _mm512_sub_epi32(level, _mm512_slli_epi32(high, 8));
@@ -54,8 +63,8 @@ void split_run(int8_t* parts, int32_t* sums, const float* x, int64_t columns, fl
   sums[1] = _mm512_reduce_add_epi32(low_sum);
 }
 
-template <int bits>
-void split_row(int8_t* parts, float* scales, int32_t* sums, const float* x, const PanelShape& shape) {
+template <int bits, class T>
+void split_row(int8_t* parts, float* scales, int32_t* sums, const T* x, const PanelShape& shape) {
   constexpr float kLeast = 0x1p-110f;  // below, the scale's inverse would overflow
   for (int64_t run = 0; run < shape.run_count; ++run) {
     const int64_t columns = shape.runs[run].lines * (32 / bits);
@@ -200,13 +209,17 @@ void multiply_any(float* y, const SplitRows& x, int64_t rows, const uint8_t* pan
 
 }  // namespace
 
-void split(const SplitRows& to, const float* x, int64_t x_stride, int64_t rows, const PanelShape& shape) {
-  const auto one = shape.bits == 4 ? split_row<4> : split_row<8>;
+template <class T>
+void split(const SplitRows& to, const T* x, int64_t x_stride, int64_t rows, const PanelShape& shape) {
+  const auto one = shape.bits == 4 ? split_row<4, T> : split_row<8, T>;
   const int64_t row_bytes = to.row_bytes(shape.columns_per_line());
   for (int64_t row = 0; row < rows; ++row)
     one(to.parts + row * row_bytes, to.scales + row * to.runs, to.sums + 2 * row * to.runs,
         x + row * x_stride, shape);
 }
+
+template void split(const SplitRows&, const base::Bf16*, int64_t, int64_t, const PanelShape&);
+template void split(const SplitRows&, const base::Fp16*, int64_t, int64_t, const PanelShape&);
 
 void multiply(float* y, const SplitRows& x, int64_t rows, const uint8_t* panel, const PanelShape& shape) {
   if (shape.bits == 4) return multiply_any<4>(y, x, rows, panel, shape);

@@ -4,6 +4,7 @@
 // both parts are int8, so that two dot products give the exact sum of integers. The error of an element is at
 // most 2^-16 of the run's largest magnitude, below the rounding of bf16, whose elements have 8 bits.
 #pragma once
+#include "shardwise/base/element.h"
 #include "shardwise/kernels/panel_shape.h"
 
 namespace shardwise::kernels {
@@ -30,9 +31,10 @@ namespace avx512_vnni {
 /// The largest number of rows of `multiply`.
 inline constexpr int64_t kMaxRows = 8;
 
-/// Splits rows of fp32 in the panel's order of columns, zero in padding. Runs that contain NaN or infinity
-/// have the scale NaN, those whose magnitudes are below 2^-110 have the scale 0.
-void split(const SplitRows& to, const float* x, int64_t x_stride, int64_t rows, const PanelShape& shape);
+/// Splits rows of bf16 or fp16 in the panel's order of columns, zero in padding. Runs that contain NaN or
+/// infinity have the scale NaN, those whose magnitudes are below 2^-110 have the scale 0.
+template <class T>
+void split(const SplitRows& to, const T* x, int64_t x_stride, int64_t rows, const PanelShape& shape);
 
 /// y[i · 64 + o] = Σ_k x[i, k] · value(k, o) for i < rows. Sums in an order that depends only on the shape.
 void multiply(float* y, const SplitRows& x, int64_t rows, const uint8_t* panel, const PanelShape& shape);

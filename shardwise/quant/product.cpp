@@ -80,9 +80,10 @@ void few_rows_fp32_out(const Tensor& y, const Tensor& x, const Panels& w) {
   });
 }
 
+template <class T>
 void few_rows_vnni_out(const Tensor& y, const Tensor& x, const Panels& w) {
   namespace vnni = kernels::avx512_vnni;
-  const Tensor wide = ordered(x, w, at::kFloat);
+  const Tensor in_order = ordered(x, w, x.scalar_type());
   const PanelShape shape = w.layout.shape();
   const int64_t m = x.size(0);
   const Tensor parts = at::empty({m, 2 * w.layout.columns()}, at::kChar);
@@ -90,7 +91,7 @@ void few_rows_vnni_out(const Tensor& y, const Tensor& x, const Panels& w) {
   const Tensor sums = at::empty({m, shape.run_count, 2}, at::kInt);
   const kernels::SplitRows rows{elements_<int8_t>(parts), elements_<float>(scales), elements_<int32_t>(sums),
                                 w.layout.lines(), shape.run_count};
-  vnni::split(rows, elements<float>(wide), wide.size(1), m, shape);
+  vnni::split(rows, elements<T>(in_order), in_order.size(1), m, shape);
   for_panels(w, [&](int64_t panel) {
     float products[kMostVnniRows * kPanelOutputs];
     for (int64_t row = 0; row < m; row += vnni::kMaxRows)
@@ -225,7 +226,8 @@ void product_out(Tensor& y, const Tensor& x, const Panels& w) {
   }
   switch (method_of(x, w)) {
     case Method::few_rows_vnni:
-      return few_rows_vnni_out(y, x, w);
+      return x.scalar_type() == at::kHalf ? few_rows_vnni_out<base::Fp16>(y, x, w)
+                                          : few_rows_vnni_out<base::Bf16>(y, x, w);
     case Method::few_rows_fp32:
       return few_rows_fp32_out(y, x, w);
     case Method::bf16:
