@@ -5,14 +5,14 @@
 namespace shardwise::kernels::avx512_bf16 {
 namespace {
 
-constexpr int kLanes = 16;  // outputs per vector
+constexpr int64_t kLanes = 16;  // outputs per vector
 
 /// The scales of 16 outputs, and −zero point · scale. Both have few enough bits for exact products with
 /// quantized values in fp32.
 struct Affine {
   __m512 scale, offset;
 
-  Affine(const uint8_t* header, int first, const PanelShape& shape) {
+  Affine(const uint8_t* header, int64_t first, const PanelShape& shape) {
     const void* halves = header + 2 * first;
     scale = _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(halves)));
     __m512i zero = _mm512_set1_epi32(shape.symmetric_zero_point());
@@ -58,7 +58,7 @@ void dequantize_line(uint32_t* to, __m512i words, const Affine& affine) {
 template <int bits>
 void dequantize_run(uint32_t* to, const uint8_t* panel, const PanelRun& run, const PanelShape& shape) {
   constexpr int64_t kStep = 16 / bits * kPanelOutputs;  // words per line
-  for (int first = 0; first < kPanelOutputs; first += kLanes) {
+  for (int64_t first = 0; first < kPanelOutputs; first += kLanes) {
     const Affine affine(panel + run.header, first, shape);
     const uint8_t* line = panel + run.begin + 4 * first;
     for (int64_t s = 0; s < run.lines; ++s, line += kPanelLineBytes)

@@ -8,7 +8,7 @@ namespace {
 /// The largest integer both of whose parts are int8: 127·256 + 127.
 constexpr float kLargest = 32639;
 /// Outputs per vector, and elements that are split at once.
-constexpr int kLanes = 16;
+constexpr int64_t kLanes = 16;
 /// Software prefetch distance. On Zen 4 from 4096 bytes on, the hardware prefetcher stops: int4 in groups of
 /// 32 then reads at 2/3 of the speed.
 constexpr int64_t kPrefetchBytes = 1024;
@@ -99,7 +99,7 @@ __m512i broadcast(const int8_t* four) {
 }
 
 /// Returns −zero point · sum for 16 outputs.
-__m512i minus_zeros(const Run& run, int vector, int32_t sum, const PanelShape& shape) {
+__m512i minus_zeros(const Run& run, int64_t vector, int32_t sum, const PanelShape& shape) {
   if (!shape.has_zero_points) return _mm512_set1_epi32(-shape.symmetric_zero_point() * sum);
   const uint8_t* bytes = run.header + 2 * kPanelOutputs + vector * kLanes;
   const __m512i zeros = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
@@ -113,11 +113,11 @@ struct Sums {
   static constexpr int kBytes = 8 / bits;  // values of an output in a byte, and so vectors of a line's bytes
   __m512i high[rows][vectors], low[rows][vectors];
 
-  void start(const RunRows& x, const Run& run, int first, const PanelShape& shape) {
+  void start(const RunRows& x, const Run& run, int64_t first, const PanelShape& shape) {
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) {
+    for (int64_t r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) {
+      for (int64_t v = 0; v < vectors; ++v) {
         high[r][v] = minus_zeros(run, first + v, x.sums[2 * r * x.runs], shape);
         low[r][v] = minus_zeros(run, first + v, x.sums[2 * r * x.runs + 1], shape);
       }
@@ -127,7 +127,7 @@ struct Sums {
   void add_line(const int8_t* parts, int64_t parts_stride, const uint8_t* line) {
     __m512i bytes[vectors][kBytes];
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
+    for (int64_t v = 0; v < vectors; ++v) {
       const __m512i loaded = _mm512_loadu_si512(line + v * (kPanelLineBytes / 4));
       const __m512i mask = _mm512_set1_epi8(15);
       bytes[v][0] = bits == 8 ? loaded : _mm512_and_si512(loaded, mask);
@@ -135,12 +135,12 @@ struct Sums {
     }
     // A row's parts are used for all vectors before the next ones: those of all rows need too many registers.
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r, parts += parts_stride) {
+    for (int64_t r = 0; r < rows; ++r, parts += parts_stride) {
 #pragma GCC unroll 2
-      for (int i = 0; i < kBytes; ++i) {
+      for (int64_t i = 0; i < kBytes; ++i) {
         const __m512i high_part = broadcast(parts + 4 * i), low_part = broadcast(parts + 4 * (kBytes + i));
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; ++v) {
+        for (int64_t v = 0; v < vectors; ++v) {
           high[r][v] = _mm512_dpbusd_epi32(high[r][v], bytes[v][i], high_part);
           low[r][v] = _mm512_dpbusd_epi32(low[r][v], bytes[v][i], low_part);
         }
@@ -148,13 +148,13 @@ struct Sums {
     }
   }
 
-  void add_to(float* y, const RunRows& x, const Run& run, int first) const {
+  void add_to(float* y, const RunRows& x, const Run& run, int64_t first) const {
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
+    for (int64_t v = 0; v < vectors; ++v) {
       const uint8_t* halves = run.header + 2 * (first + v) * kLanes;
       const __m512 scale = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
 #pragma GCC unroll 8
-      for (int r = 0; r < rows; ++r) {
+      for (int64_t r = 0; r < rows; ++r) {
         float* out = y + r * kPanelOutputs + (first + v) * kLanes;
         const __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(high[r][v]), _mm512_set1_ps(256),
                                            _mm512_cvtepi32_ps(low[r][v]));
@@ -167,16 +167,16 @@ struct Sums {
 
 /// Adds the products of `rows` rows with 16·vectors outputs of a run to y.
 template <int bits, int rows, int vectors>
-void add_run(float* y, const RunRows& x, const Run& run, int first, const PanelShape& shape) {
+void add_run(float* y, const RunRows& x, const Run& run, int64_t first, const PanelShape& shape) {
+  constexpr int64_t kStep = int64_t{2} * (32 / bits);  // bytes of a row's parts per line
   // If there are several passes, each prefetches its outputs of the next run, so that all passes read memory.
   const int64_t ahead = vectors == 4 ? kPrefetchBytes : run.line_count * kPanelLineBytes;
   Sums<bits, rows, vectors> sums;
   sums.start(x, run, first, shape);
   const int8_t* parts = x.parts;
   const uint8_t* line = run.lines + first * (kPanelLineBytes / 4);
-  for (int64_t s = 0; s < run.line_count; ++s, line += kPanelLineBytes, parts += 2 * (32 / bits)) {
-    for (int v = 0; v < vectors; ++v)
-      _mm_prefetch(reinterpret_cast<const char*>(line + ahead + v * (kPanelLineBytes / 4)), _MM_HINT_T1);
+  for (int64_t s = 0; s < run.line_count; ++s, line += kPanelLineBytes, parts += kStep) {
+    for (int64_t v = 0; v < vectors; ++v) _mm_prefetch(line + ahead + v * (kPanelLineBytes / 4), _MM_HINT_T1);
     sums.add_line(parts, x.parts_stride, line);
   }
   sums.add_to(y, x, run, first);
@@ -187,11 +187,11 @@ template <int bits, int rows>
 void multiply_rows(float* y, const SplitRows& x, const uint8_t* panel, const PanelShape& shape) {
   constexpr int kVectors = rows <= 2 ? 4 : rows <= 4 ? 2 : 1;
   RunRows row{x.parts, x.scales, x.sums, x.row_bytes(32 / bits), x.runs};
-  for (int i = 0; i < rows * kPanelOutputs; ++i) y[i] = 0;
+  for (int64_t i = 0; i < rows * kPanelOutputs; ++i) y[i] = 0;
   for (int64_t i = 0; i < shape.run_count; ++i) {
     const PanelRun& at = shape.runs[i];
     const Run run{panel + at.header, panel + at.begin, at.lines};
-    for (int first = 0; first < 4; first += kVectors)
+    for (int64_t first = 0; first < 4; first += kVectors)
       add_run<bits, rows, kVectors>(y, row, run, first, shape);
     row.parts += at.lines * 2 * (32 / bits);
     row.scales += 1;
