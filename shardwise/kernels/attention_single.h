@@ -6,11 +6,10 @@
 
 namespace shardwise::kernels {
 
-/// The keys or the values of one sequence: those of a head begin `head` elements, those of a token `row`
-/// elements after the last.
+/// The keys or the values of one sequence, [k, keys, d].
 struct SequenceHeads {
   const void* data;
-  int64_t head, row;
+  int64_t head, row;  // strides of the first two dims, in elements
 };
 
 struct KeysAndValues {

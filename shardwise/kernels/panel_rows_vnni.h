@@ -17,9 +17,9 @@ struct SplitRows {
   int64_t lines;
   int64_t runs;
 
-  /// The bytes of one row's parts.
+  /// Returns the bytes of one row's parts.
   int64_t row_bytes(int64_t columns_per_line) const { return 2 * lines * columns_per_line; }
-  /// The rows from `row` on.
+  /// Returns the rows from `row` on.
   SplitRows from(int64_t row, const PanelShape& shape) const {
     return {parts + row * row_bytes(shape.columns_per_line()), scales + row * runs, sums + 2 * row * runs,
             lines, runs};
