@@ -18,7 +18,7 @@ HeadRows<const T> rows_of(const SequenceHeads& heads, int64_t head) {
   return {static_cast<const T*>(heads.data) + head * heads.head, heads.head, heads.row};
 }
 
-AttentionExtent extent_of(int64_t heads, int64_t keys, int64_t d, const AttentionOptions& options) {
+AttentionExtent attended_extent(int64_t heads, int64_t keys, int64_t d, const AttentionOptions& options) {
   const int64_t window = std::min(keys, options.window.value_or(keys));
   return {heads,
           /*s=*/1,
@@ -50,7 +50,7 @@ void attend_single(const AttentionResult& result, const at::Tensor& q,
     const auto loops = attention_single_loops<T>();
     for_ranges(q.size(0) * count, a / count * keys * d, [&](int64_t begin, int64_t end) {
       const at::Tensor scratch =
-          at::empty({loops.scratch(extent_of(1, keys, d, options))}, result.lse.options());
+          at::empty({loops.scratch(attended_extent(1, keys, d, options))}, result.lse.options());
       for (int64_t i = begin; i < end; ++i) {
         const int64_t sequence = i / count;
         const auto [head, end_head, kv_head] = groups[i % count];
@@ -59,7 +59,7 @@ void attend_single(const AttentionResult& result, const at::Tensor& q,
         loops.forward({elements_<T>(result.out) + first * d, d, d}, elements_<A>(result.lse) + first,
                       {elements<T>(q) + sequence * q.stride(0) + head * q.stride(1), q.stride(1), d},
                       rows_of<T>(k, kv_head), rows_of<T>(v, kv_head), elements_<A>(scratch),
-                      extent_of(end_head - head, key_count, d, options));
+                      attended_extent(end_head - head, key_count, d, options));
       }
     });
   });
