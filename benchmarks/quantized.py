@@ -23,6 +23,7 @@ from run import ROOT, cpu_name
 PROGRAM = ROOT / "build/shardwise"
 KINDS = {"bf16": [], "int8, a scale for each row": ["--quantize", "int8"],
          "int4, groups of 128": ["--quantize", "int4"], "int4, groups of 32": ["--quantize", "int4", "--group-size", "32"]}
+KINDS |= {f"{kind}, int8 activations": [*flags, "--activations", "int8"] for kind, flags in KINDS.items() if flags}
 
 
 def run(*arguments):
@@ -97,7 +98,8 @@ def main():
     text = f"""# quantized weights, {today}
 
 CPU: {cpu_name()}. Command: `benchmarks/quantized.py {' '.join(sys.argv[1:])}`.
-Model: {what}; perplexity per byte, on {options.text_bytes // 1000} kB of files that were not trained on. Embedding, head and norms are bf16.
+Model: {what}; perplexity per byte, on {options.text_bytes // 1000} kB of files that were not trained on. Embedding and head are bf16, or int8 with
+a scale per row beside quantized layers; norms are bf16.
 
 {table(rows)}
 """

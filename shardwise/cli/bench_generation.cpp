@@ -29,7 +29,7 @@ struct GenerationOptions {
   std::optional<std::string> preset, model_config;
   std::string formats = "bf16,int8,int4", texts = "1", contexts;
   std::optional<int64_t> group_size;
-  std::string head = "int8";
+  std::string head = "int8", activations = "precise";
   double seconds = 5;
   bool json = false;
 };
@@ -50,6 +50,7 @@ void add_flags(Flags& flags, const Command& command, GenerationOptions& o) {
   flags.value("--group-size N", o.group_size,
               "input features per scale: 32, 64 or 128 [128; int8: a scale per row]");
   flags.value("--head NAME", o.head, "of int8 and int4: format of lm_head and the embedding [int8]");
+  flags.value("--activations NAME", o.activations, kActivationsHelp);
   flags.value("--contexts LIST", o.contexts, fmt::format("{} [{}]", command.contexts_help, o.contexts));
   if (command.is_decode()) flags.value("--texts LIST", o.texts, "texts that are decoded together [1]");
   flags.value("--seconds S", o.seconds, "time per format, at least five repetitions [5]");
@@ -67,8 +68,9 @@ Format format_of(const std::string& command, const std::string& name, const Gene
                  const config::Config& shape) {
   check_choice(command, "--formats", name, {"fp32", "bf16", "int8", "int4"});
   Format format{name, shape, name == "fp32" ? at::kFloat : at::kBFloat16};
-  if (name.starts_with("int"))
-    format.config.quantization = quantization_on_load(command, name, o.group_size, o.head, shape);
+  if (!name.starts_with("int")) return format;
+  format.config.quantization = quantization_on_load(command, name, o.group_size, o.head, shape);
+  set_activations_(format.config.quantization, command, o.activations);
   return format;
 }
 

@@ -34,6 +34,7 @@ struct ProductsOptions {
   std::string preset = "llama-3.2-1b", rows = "1,2,4,8,16,64,512", formats = "bf16,int8,int4";
   std::optional<std::string> weights;
   std::optional<int64_t> group_size;
+  std::string activations = "precise";
   double seconds = 2;
   bool json = false;
 };
@@ -45,6 +46,7 @@ void add_flags(Flags& flags, ProductsOptions& o) {
   flags.value("--formats LIST", o.formats, fmt::format("of fp32, bf16, int8, int4 [{}]", o.formats));
   flags.value("--group-size N", o.group_size,
               "input features per scale: 32, 64 or 128 [128; int8: a scale per row]");
+  flags.value("--activations NAME", o.activations, kActivationsHelp);
   flags.value("--rows LIST", o.rows, fmt::format("numbers of rows to multiply [{}]", o.rows));
   flags.value("--seconds S", o.seconds, "time per weight and format, at least five repetitions [2]");
   flags.on_off("--json", o.json, "print one JSON object instead of a table");
@@ -92,8 +94,11 @@ WeightFormat format_of(const std::string& name, const ProductsOptions& o) {
   check_choice(kName, "--formats", name, {"fp32", "bf16", "int8", "int4"});
   if (name == "fp32") return {name, at::kFloat};
   if (name == "bf16") return {name, at::kBFloat16};
-  const config::Quantization q = quantization_of(kName, name == "int8" ? 8 : 4, o.group_size);
-  return {name, at::kBFloat16, quant::Format{.bits = q.bits, .group_size = q.group_size}};
+  std::optional q = quantization_of(kName, name == "int8" ? 8 : 4, o.group_size);
+  set_activations_(q, kName, o.activations);
+  return {
+      name, at::kBFloat16,
+      quant::Format{.bits = q->bits, .group_size = q->group_size, .int8_activations = q->int8_activations}};
 }
 
 /// Errors: c10::ValueError naming the flag and its rule.

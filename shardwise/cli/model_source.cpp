@@ -29,6 +29,7 @@ void add_model_flags(Flags& flags, ModelOptions& o) {
   flags.value("--head NAME", o.head,
               "with --quantize: format of lm_head and the embedding: int8 (a scale per row), int4 or none "
               "[int8]");
+  flags.value("--activations NAME", o.activations, kActivationsHelp);
   add_tp_flag(flags, o.tp);
 }
 
@@ -61,6 +62,7 @@ ModelSource::ModelSource(const std::string& command, const ModelOptions& options
   TORCH_CHECK_VALUE(!is_dummy() || !config_.quantization || !config_.quantization->is_packed(), command,
                     ": --load-format dummy needs a model of unquantized weights; got ",
                     config_.quantization ? config_.quantization->text() : "", " [SW0099]");
+  set_activations_(config_.quantization, command, options.activations);
   config::check_ranks(command, config_, options.tp);
 }
 

@@ -17,6 +17,7 @@ struct ModelOptions {
   std::optional<std::string> model, tokenizer, quantize;
   std::optional<int64_t> group_size;
   std::optional<std::string> head;
+  std::string activations = "precise";
   std::string dtype = "auto", load_format = "auto";
   int64_t tp = 1;
 };
@@ -24,7 +25,8 @@ struct ModelOptions {
 /// Adds --tokenizer, whose help continues with `more`, such as " [bytes]".
 void add_tokenizer_flag(Flags& flags, std::optional<std::string>& tokenizer, const std::string& more = "");
 
-/// Adds --model, --tokenizer, --dtype, --load-format, --quantize, --group-size and --tp.
+/// Adds --model, --tokenizer, --dtype, --load-format, --quantize, --group-size, --head, --activations and
+/// --tp.
 void add_model_flags(Flags& flags, ModelOptions& options);
 
 /// A checked model, known before any rank starts.

@@ -1,4 +1,4 @@
-// Conversion of --bits, --group-size and --head to a config::Quantization.
+// Conversion of --bits, --group-size, --head and --activations to a config::Quantization.
 #pragma once
 #include <optional>
 #include <string>
@@ -22,5 +22,15 @@ config::Quantization quantization_on_load(const std::string& command, const std:
 /// Quantizes lm_head as `head` says: int8 with a scale per row; int4, which must be the layers' format; or
 /// none. Errors: c10::ValueError beginning with `command` for other values.
 void set_head_(config::Quantization& quantization, const std::string& command, const std::string& head);
+
+/// What --activations does, for its help.
+inline constexpr const char* kActivationsHelp =
+    "of products with quantized weights: precise (16 bits), or int8 with a scale for up to 128 features, "
+    "which is faster and changes results [precise]";
+
+/// Rounds activations as `activations` says: precise or int8. Errors: c10::ValueError beginning with
+/// `command` for other values, and for int8 without quantized weights or on a processor without AVX-512 VNNI.
+void set_activations_(std::optional<config::Quantization>& quantization, const std::string& command,
+                      const std::string& activations);
 
 }  // namespace shardwise::cli

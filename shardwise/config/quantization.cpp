@@ -120,7 +120,9 @@ std::string Quantization::text() const {
                      : embeddings && lm_head ? ", head and embedding int8"
                      : embeddings            ? ", embedding int8"
                                              : ", head int8";
-  return fmt::format("int{} {}{} ({})", bits, groups, head, kinds[static_cast<int>(file_format)]);
+  const char* activations = int8_activations ? ", int8 activations" : "";
+  return fmt::format("int{} {}{}{} ({})", bits, groups, head, activations,
+                     kinds[static_cast<int>(file_format)]);
 }
 
 Quantization Quantization::of(const std::string& parameter) const {

@@ -27,6 +27,7 @@ struct Quantization {
   bool lm_head = false;               // quantizes lm_head too
   bool embeddings = false;            // quantizes the embedding too (an extension of ours)
   bool int8_head = false;             // of these two: int8 with a scale per row, whatever the layers have
+  bool int8_activations = false;      // products round activations to int8; chosen on load, not stored
   bool operator==(const Quantization&) const = default;
 
   /// Returns how the weight `parameter` is quantized: with the head's bits and groups for lm_head and the

@@ -5,8 +5,10 @@
 namespace shardwise::kernels::avx512_vnni {
 namespace {
 
-/// The largest integer both of whose parts are int8: 127·256 + 127.
-constexpr float kLargest = 32639;
+/// The largest integer whose parts are int8: 127, or 127·256 + 127.
+constexpr float largest_of(int part_count) {
+  return part_count == 1 ? 127 : 32639;
+}
 /// Outputs per vector, and elements that are split at once.
 constexpr int64_t kLanes = 16;
 /// Software prefetch distance. On Zen 4 from 4096 bytes on, the hardware prefetcher stops: int4 in groups of
@@ -26,6 +28,9 @@ __m512 widened(__mmask16 lanes, const base::Bf16* x) {
 __m512 widened(__mmask16 lanes, const base::Fp16* x) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, x));
 }
+__m512 widened(__mmask16 lanes, const float* x) {
+  return _mm512_maskz_loadu_ps(lanes, x);
+}
 
 /// Returns the run's largest magnitude, or NaN if it contains NaN or infinity.
 template <class T>
@@ -39,39 +44,61 @@ float magnitude_of(const T* x, int64_t columns) {
   return _mm512_reduce_max_ps(largest) + _mm512_reduce_add_ps(zeros);
 }
 
-/// Splits one run, interleaving the parts of each line.
-template <int bits, class T>
+/// The parts of 16 elements.
+struct Parts {
+  __m512i high, low;
+
+  /// Splits integers; with one part, `low` is unused.
+  Parts(__m512i level, int part_count) {
+    if (part_count == 1) {
+      high = level;
+      low = _mm512_setzero_si512();
+      return;
+    }
+    high = _mm512_srai_epi32(_mm512_add_epi32(level, _mm512_set1_epi32(128)), 8);
+    low = _mm512_sub_epi32(level, _mm512_slli_epi32(high, 8));
+  }
+};
+
+/// Stores two parts of `count` elements, interleaved by line.
+template <int bits>
+void store_interleaved(int8_t* to, __m128i high, __m128i low, int64_t count) {
+  const __m128i first = bits == 4 ? _mm_unpacklo_epi64(high, low) : _mm_unpacklo_epi32(high, low);
+  const __m128i second = bits == 4 ? _mm_unpackhi_epi64(high, low) : _mm_unpackhi_epi32(high, low);
+  _mm_mask_storeu_epi8(to, first_lanes(2 * count), first);
+  _mm_mask_storeu_epi8(to + kLanes, first_lanes(2 * count > kLanes ? 2 * count - kLanes : 0), second);
+}
+
+template <int bits, int part_count, class T>
 void split_run(int8_t* parts, int32_t* sums, const T* x, int64_t columns, float scale) {
   const __m512 inverse = _mm512_set1_ps(scale > 0 ? 1 / scale : 0);
   __m512i high_sum = _mm512_setzero_si512(), low_sum = _mm512_setzero_si512();
   for (int64_t k = 0; k < columns; k += kLanes) {
     const int64_t count = columns - k < kLanes ? columns - k : kLanes;
     const __m512 part = widened(first_lanes(count), x + k);
-    const __m512i level = _mm512_cvtps_epi32(_mm512_mul_ps(part, inverse));
-    const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(level, _mm512_set1_epi32(128)), 8);
-    const __m512i low = _mm512_sub_epi32(level, _mm512_slli_epi32(high, 8));
-    high_sum = _mm512_add_epi32(high_sum, high);
-    low_sum = _mm512_add_epi32(low_sum, low);
-    const __m128i h = _mm512_cvtepi32_epi8(high), l = _mm512_cvtepi32_epi8(low);
-    const __m128i first = bits == 4 ? _mm_unpacklo_epi64(h, l) : _mm_unpacklo_epi32(h, l);
-    const __m128i second = bits == 4 ? _mm_unpackhi_epi64(h, l) : _mm_unpackhi_epi32(h, l);
-    _mm_mask_storeu_epi8(parts + 2 * k, first_lanes(2 * count), first);
-    _mm_mask_storeu_epi8(parts + 2 * k + kLanes, first_lanes(2 * count - kLanes > 0 ? 2 * count - kLanes : 0),
-                         second);
+    const Parts split(_mm512_cvtps_epi32(_mm512_mul_ps(part, inverse)), part_count);
+    high_sum = _mm512_add_epi32(high_sum, split.high);
+    low_sum = _mm512_add_epi32(low_sum, split.low);
+    const __m128i high = _mm512_cvtepi32_epi8(split.high), low = _mm512_cvtepi32_epi8(split.low);
+    if constexpr (part_count == 1) {
+      _mm_mask_storeu_epi8(parts + k, first_lanes(count), high);
+    } else {
+      store_interleaved<bits>(parts + 2 * k, high, low, count);
+    }
   }
   sums[0] = _mm512_reduce_add_epi32(high_sum);
-  sums[1] = _mm512_reduce_add_epi32(low_sum);
+  if constexpr (part_count == 2) sums[1] = _mm512_reduce_add_epi32(low_sum);
 }
 
-template <int bits, class T>
+template <int bits, int part_count, class T>
 void split_row(int8_t* parts, float* scales, int32_t* sums, const T* x, const PanelShape& shape) {
   constexpr float kLeast = 0x1p-110f;  // below, the scale's inverse would overflow
   for (int64_t run = 0; run < shape.run_count; ++run) {
     const int64_t columns = shape.runs[run].lines * (32 / bits);
     const float magnitude = magnitude_of(x, columns);
-    scales[run] = magnitude < kLeast ? 0 : magnitude / kLargest;
-    split_run<bits>(parts, sums + 2 * run, x, columns, scales[run]);
-    parts += 2 * columns;
+    scales[run] = magnitude < kLeast ? 0 : magnitude / largest_of(part_count);
+    split_run<bits, part_count>(parts, sums + part_count * run, x, columns, scales[run]);
+    parts += part_count * columns;
     x += columns;
   }
 }
@@ -108,18 +135,19 @@ __m512i minus_zeros(const Run& run, int64_t vector, int32_t sum, const PanelShap
 
 /// The sums of `rows` rows with 16·vectors outputs. All loops over these are unrolled, so that the sums stay
 /// in registers.
-template <int bits, int rows, int vectors>
+template <int bits, int part_count, int rows, int vectors>
 struct Sums {
   static constexpr int kBytes = 8 / bits;  // values of an output in a byte, and so vectors of a line's bytes
-  __m512i high[rows][vectors], low[rows][vectors];
+  __m512i of[rows][part_count][vectors];
 
   void start(const RunRows& x, const Run& run, int64_t first, const PanelShape& shape) {
 #pragma GCC unroll 8
     for (int64_t r = 0; r < rows; ++r) {
+#pragma GCC unroll 2
+      for (int64_t p = 0; p < part_count; ++p) {
 #pragma GCC unroll 4
-      for (int64_t v = 0; v < vectors; ++v) {
-        high[r][v] = minus_zeros(run, first + v, x.sums[2 * r * x.runs], shape);
-        low[r][v] = minus_zeros(run, first + v, x.sums[2 * r * x.runs + 1], shape);
+        for (int64_t v = 0; v < vectors; ++v)
+          of[r][p][v] = minus_zeros(run, first + v, x.sums[part_count * r * x.runs + p], shape);
       }
     }
   }
@@ -138,14 +166,22 @@ struct Sums {
     for (int64_t r = 0; r < rows; ++r, parts += parts_stride) {
 #pragma GCC unroll 2
       for (int64_t i = 0; i < kBytes; ++i) {
-        const __m512i high_part = broadcast(parts + 4 * i), low_part = broadcast(parts + 4 * (kBytes + i));
+#pragma GCC unroll 2
+        for (int64_t p = 0; p < part_count; ++p) {
+          const __m512i part = broadcast(parts + 4 * (p * kBytes + i));
 #pragma GCC unroll 4
-        for (int64_t v = 0; v < vectors; ++v) {
-          high[r][v] = _mm512_dpbusd_epi32(high[r][v], bytes[v][i], high_part);
-          low[r][v] = _mm512_dpbusd_epi32(low[r][v], bytes[v][i], low_part);
+          for (int64_t v = 0; v < vectors; ++v)
+            of[r][p][v] = _mm512_dpbusd_epi32(of[r][p][v], bytes[v][i], part);
         }
       }
     }
+  }
+
+  /// Returns a row's sums in units of its scale.
+  __m512 total(int64_t r, int64_t v) const {
+    const __m512 high = _mm512_cvtepi32_ps(of[r][0][v]);
+    if constexpr (part_count == 1) return high;
+    return _mm512_fmadd_ps(high, _mm512_set1_ps(256), _mm512_cvtepi32_ps(of[r][part_count - 1][v]));
   }
 
   void add_to(float* y, const RunRows& x, const Run& run, int64_t first) const {
@@ -156,22 +192,20 @@ struct Sums {
 #pragma GCC unroll 8
       for (int64_t r = 0; r < rows; ++r) {
         float* out = y + r * kPanelOutputs + (first + v) * kLanes;
-        const __m512 sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(high[r][v]), _mm512_set1_ps(256),
-                                           _mm512_cvtepi32_ps(low[r][v]));
         const __m512 both = _mm512_mul_ps(scale, _mm512_set1_ps(x.scales[r * x.runs]));
-        _mm512_storeu_ps(out, _mm512_fmadd_ps(sum, both, _mm512_loadu_ps(out)));
+        _mm512_storeu_ps(out, _mm512_fmadd_ps(total(r, v), both, _mm512_loadu_ps(out)));
       }
     }
   }
 };
 
 /// Adds the products of `rows` rows with 16·vectors outputs of a run to y.
-template <int bits, int rows, int vectors>
+template <int bits, int part_count, int rows, int vectors>
 void add_run(float* y, const RunRows& x, const Run& run, int64_t first, const PanelShape& shape) {
-  constexpr int64_t kStep = int64_t{2} * (32 / bits);  // bytes of a row's parts per line
+  constexpr int64_t kStep = int64_t{part_count} * (32 / bits);  // bytes of a row's parts per line
   // If there are several passes, each prefetches its outputs of the next run, so that all passes read memory.
   const int64_t ahead = vectors == 4 ? kPrefetchBytes : run.line_count * kPanelLineBytes;
-  Sums<bits, rows, vectors> sums;
+  Sums<bits, part_count, rows, vectors> sums;
   sums.start(x, run, first, shape);
   const int8_t* parts = x.parts;
   const uint8_t* line = run.lines + first * (kPanelLineBytes / 4);
@@ -183,47 +217,59 @@ void add_run(float* y, const RunRows& x, const Run& run, int64_t first, const Pa
 }
 
 /// Uses as many vectors of outputs at once as the registers hold the accumulators of.
-template <int bits, int rows>
+template <int bits, int part_count, int rows>
 void multiply_rows(float* y, const SplitRows& x, const uint8_t* panel, const PanelShape& shape) {
-  constexpr int kVectors = rows <= 2 ? 4 : rows <= 4 ? 2 : 1;
+  constexpr int kSums = part_count * rows, kVectors = kSums <= 4 ? 4 : kSums <= 8 ? 2 : 1;
   RunRows row{x.parts, x.scales, x.sums, x.row_bytes(32 / bits), x.runs};
   for (int64_t i = 0; i < rows * kPanelOutputs; ++i) y[i] = 0;
   for (int64_t i = 0; i < shape.run_count; ++i) {
     const PanelRun& at = shape.runs[i];
     const Run run{panel + at.header, panel + at.begin, at.lines};
     for (int64_t first = 0; first < 4; first += kVectors)
-      add_run<bits, rows, kVectors>(y, row, run, first, shape);
-    row.parts += at.lines * 2 * (32 / bits);
+      add_run<bits, part_count, rows, kVectors>(y, row, run, first, shape);
+    row.parts += at.lines * part_count * (32 / bits);
     row.scales += 1;
-    row.sums += 2;
+    row.sums += part_count;
   }
 }
 
-template <int bits>
+template <int bits, int part_count>
 void multiply_any(float* y, const SplitRows& x, int64_t rows, const uint8_t* panel, const PanelShape& shape) {
   constexpr void (*kByRows[])(float*, const SplitRows&, const uint8_t*, const PanelShape&) = {
-      multiply_rows<bits, 1>, multiply_rows<bits, 2>, multiply_rows<bits, 3>, multiply_rows<bits, 4>,
-      multiply_rows<bits, 5>, multiply_rows<bits, 6>, multiply_rows<bits, 7>, multiply_rows<bits, 8>};
+      multiply_rows<bits, part_count, 1>, multiply_rows<bits, part_count, 2>,
+      multiply_rows<bits, part_count, 3>, multiply_rows<bits, part_count, 4>,
+      multiply_rows<bits, part_count, 5>, multiply_rows<bits, part_count, 6>,
+      multiply_rows<bits, part_count, 7>, multiply_rows<bits, part_count, 8>};
   kByRows[rows - 1](y, x, panel, shape);
+}
+
+/// Calls f<bits, part_count>().
+template <class F>
+void with_constants(const PanelShape& shape, int64_t part_count, const F& f) {
+  if (shape.bits == 4) return part_count == 1 ? f.template operator()<4, 1>() : f.template operator()<4, 2>();
+  return part_count == 1 ? f.template operator()<8, 1>() : f.template operator()<8, 2>();
 }
 
 }  // namespace
 
 template <class T>
 void split(const SplitRows& to, const T* x, int64_t x_stride, int64_t rows, const PanelShape& shape) {
-  const auto one = shape.bits == 4 ? split_row<4, T> : split_row<8, T>;
   const int64_t row_bytes = to.row_bytes(shape.columns_per_line());
-  for (int64_t row = 0; row < rows; ++row)
-    one(to.parts + row * row_bytes, to.scales + row * to.runs, to.sums + 2 * row * to.runs,
-        x + row * x_stride, shape);
+  with_constants(shape, to.part_count, [&]<int bits, int part_count>() {
+    for (int64_t row = 0; row < rows; ++row)
+      split_row<bits, part_count>(to.parts + row * row_bytes, to.scales + row * to.runs,
+                                  to.sums + part_count * row * to.runs, x + row * x_stride, shape);
+  });
 }
 
 template void split(const SplitRows&, const base::Bf16*, int64_t, int64_t, const PanelShape&);
 template void split(const SplitRows&, const base::Fp16*, int64_t, int64_t, const PanelShape&);
+template void split(const SplitRows&, const float*, int64_t, int64_t, const PanelShape&);
 
 void multiply(float* y, const SplitRows& x, int64_t rows, const uint8_t* panel, const PanelShape& shape) {
-  if (shape.bits == 4) return multiply_any<4>(y, x, rows, panel, shape);
-  multiply_any<8>(y, x, rows, panel, shape);
+  with_constants(shape, x.part_count, [&]<int bits, int part_count>() {
+    multiply_any<bits, part_count>(y, x, rows, panel, shape);
+  });
 }
 
 }  // namespace shardwise::kernels::avx512_vnni

@@ -2,27 +2,33 @@
 //
 // A row's elements are rounded, for each run of columns, to integers of 16 bits, x ≈ (256·high + low)·scale:
 // both parts are int8, so that two dot products give the exact sum of integers. The error of an element is at
-// most 2^-16 of the run's largest magnitude, below the rounding of bf16, whose elements have 8 bits.
+// most 2^-16 of the run's largest magnitude, below the rounding of bf16, whose elements have 8 bits. With one
+// part, x ≈ high·scale, the error is at most 1/254 of that magnitude.
 #pragma once
 #include "shardwise/base/element.h"
 #include "shardwise/kernels/panel_shape.h"
 
 namespace shardwise::kernels {
 
-/// Rows in two parts of int8.
+/// Rows in one or two parts of int8.
 struct SplitRows {
-  int8_t* parts;  // [rows, lines, 2, columns per line]: high and low parts of a line's columns
+  int8_t* parts;  // [rows, lines, part_count, columns per line]: high and low parts of a line's columns
   float* scales;  // [rows, runs]
-  int32_t* sums;  // [rows, runs, 2]: of the parts
+  int32_t* sums;  // [rows, runs, part_count]: of the parts
+  int64_t part_count;
   int64_t lines;
   int64_t runs;
 
   /// Returns the bytes of one row's parts.
-  int64_t row_bytes(int64_t columns_per_line) const { return 2 * lines * columns_per_line; }
+  int64_t row_bytes(int64_t columns_per_line) const { return part_count * lines * columns_per_line; }
   /// Returns the rows from `row` on.
   SplitRows from(int64_t row, const PanelShape& shape) const {
-    return {parts + row * row_bytes(shape.columns_per_line()), scales + row * runs, sums + 2 * row * runs,
-            lines, runs};
+    return {parts + row * row_bytes(shape.columns_per_line()),
+            scales + row * runs,
+            sums + part_count * row * runs,
+            part_count,
+            lines,
+            runs};
   }
 };
 
@@ -31,8 +37,8 @@ namespace avx512_vnni {
 /// The largest number of rows of `multiply`.
 inline constexpr int64_t kMaxRows = 8;
 
-/// Splits rows of bf16 or fp16 in the panel's order of columns, zero in padding. Runs that contain NaN or
-/// infinity have the scale NaN, those whose magnitudes are below 2^-110 have the scale 0.
+/// Splits rows of bf16, fp16 or fp32 in the panel's order of columns, zero in padding. Runs that contain NaN
+/// or infinity have the scale NaN, those whose magnitudes are below 2^-110 have the scale 0.
 template <class T>
 void split(const SplitRows& to, const T* x, int64_t x_stride, int64_t rows, const PanelShape& shape);
 

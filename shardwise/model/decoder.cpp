@@ -34,7 +34,8 @@ struct LayerFactory {
     if (weight.format == config::StorageFormat::dense) return packed_dense(weight);
     const config::Quantization q = config().quantization->of(weight.name);
     const auto grouping = q.desc_act ? quant::Grouping::by_column : quant::Grouping::in_order;
-    return quant::Format{q.bits, q.group_size, grouping, /*has_zero_points=*/!q.is_symmetric};
+    return quant::Format{q.bits, q.group_size, grouping, /*has_zero_points=*/!q.is_symmetric,
+                         q.int8_activations};
   }
 
   std::optional<quant::Format> packed_dense(const config::ParameterInfo& weight) const {

@@ -18,6 +18,7 @@ struct Format {
   int64_t group_size = 0;  // columns of the unsharded row that share a scale and a zero point; 0: all columns
   Grouping grouping = Grouping::in_order;  // how columns are assigned to groups
   bool has_zero_points = false;            // otherwise all are symmetric_zero_point()
+  bool int8_activations = false;           // products round x to int8, with a scale per run of columns
   bool operator==(const Format&) const = default;
 
   /// Returns false for bf16.

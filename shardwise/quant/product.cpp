@@ -40,13 +40,13 @@ const uint8_t* panel_of(const Panels& w, int64_t panel) {
   return elements<uint8_t>(w.data) + panel * w.layout.panel_bytes();
 }
 
-/// Stores the products of one panel, [m, 64], in its columns of y.
-void store(const Tensor& y, const float* products, int64_t panel) {
+/// Stores the products of some rows with one panel, [rows, 64], in its columns of y.
+void store(const Tensor& y, const Range& rows, const float* products, int64_t panel) {
   const int64_t stride = y.size(1), first = panel * kPanelOutputs;
   const int64_t outputs = std::min(kPanelOutputs, stride - first);
   kernels::with_element_type("quantized product", y.scalar_type(), [&]<class T>(T) {
-    T* to = elements_<T>(y) + first;
-    for (int64_t row = 0; row < y.size(0); ++row) {
+    T* to = elements_<T>(y) + rows.begin * stride + first;
+    for (int64_t row = 0; row < rows.size(); ++row) {
       for (int64_t o = 0; o < outputs; ++o) {
         const auto value = static_cast<base::Accumulator<T>>(products[row * kPanelOutputs + o]);
         to[row * stride + o] = base::narrow<T>(value);
@@ -64,7 +64,7 @@ void for_panels(const Panels& w, c10::function_ref<void(int64_t)> f) {
 
 // --- few rows ----------------------------------------------------------------------------------------------
 
-/// Up to this many rows, int8 dot products of both parts are faster than dequantizing to bf16.
+/// Up to this many rows, int8 dot products of two parts are faster than dequantizing to bf16.
 constexpr int64_t kMostVnniRows = 64;
 /// Up to this many rows, loops that multiply row by row are faster than dequantizing.
 constexpr int64_t kMostFp32Rows = 4;
@@ -76,28 +76,63 @@ void few_rows_fp32_out(const Tensor& y, const Tensor& x, const Panels& w) {
   for_panels(w, [&](int64_t panel) {
     float products[kMostFp32Rows * kPanelOutputs];
     loops.multiply(products, elements<float>(wide), wide.size(1), wide.size(0), panel_of(w, panel), shape);
-    store(y, products, panel);
+    store(y, {0, y.size(0)}, products, panel);
   });
 }
 
-template <class T>
-void few_rows_vnni_out(const Tensor& y, const Tensor& x, const Panels& w) {
+/// Rows split into parts of int8.
+class Parts {
+ public:
+  Parts(const Tensor& x, const Panels& w)
+      : shape_(w.layout.shape()),
+        part_count_(w.format.int8_activations ? 1 : 2),
+        parts_(at::empty({x.size(0), part_count_ * w.layout.columns()}, at::kChar)),
+        scales_(at::empty({x.size(0), shape_.run_count}, at::kFloat)),
+        sums_(at::empty({x.size(0), shape_.run_count, part_count_}, at::kInt)),
+        rows_{elements_<int8_t>(parts_), elements_<float>(scales_), elements_<int32_t>(sums_), part_count_,
+              w.layout.lines(),          shape_.run_count} {
+    const at::ScalarType dtype = x.scalar_type();
+    const Tensor in_order = ordered(x, w, dtype == at::kDouble ? at::kFloat : dtype);
+    if (dtype == at::kBFloat16) {
+      split<base::Bf16>(in_order);
+    } else if (dtype == at::kHalf) {
+      split<base::Fp16>(in_order);
+    } else {
+      split<float>(in_order);
+    }
+  }
+
+  /// Returns the rows from `row` on.
+  kernels::SplitRows from(int64_t row) const { return rows_.from(row, shape_); }
+
+ private:
+  template <class T>
+  void split(const Tensor& x) const {
+    const int64_t columns = x.size(1);
+    kernels::for_ranges(x.size(0), columns, [&](int64_t begin, int64_t end) {
+      kernels::avx512_vnni::split(from(begin), elements<T>(x) + begin * columns, columns, end - begin,
+                                  shape_);
+    });
+  }
+
+  PanelShape shape_;
+  int64_t part_count_;
+  Tensor parts_, scales_, sums_;
+  kernels::SplitRows rows_;
+};
+
+/// Multiplies with the quantized values by int8 dot products.
+void vnni_out(const Tensor& y, const Tensor& x, const Panels& w) {
   namespace vnni = kernels::avx512_vnni;
-  const Tensor in_order = ordered(x, w, x.scalar_type());
   const PanelShape shape = w.layout.shape();
-  const int64_t m = x.size(0);
-  const Tensor parts = at::empty({m, 2 * w.layout.columns()}, at::kChar);
-  const Tensor scales = at::empty({m, shape.run_count}, at::kFloat);
-  const Tensor sums = at::empty({m, shape.run_count, 2}, at::kInt);
-  const kernels::SplitRows rows{elements_<int8_t>(parts), elements_<float>(scales), elements_<int32_t>(sums),
-                                w.layout.lines(), shape.run_count};
-  vnni::split(rows, elements<T>(in_order), in_order.size(1), m, shape);
+  const Parts parts(x, w);
   for_panels(w, [&](int64_t panel) {
-    float products[kMostVnniRows * kPanelOutputs];
-    for (int64_t row = 0; row < m; row += vnni::kMaxRows)
-      vnni::multiply(products + row * kPanelOutputs, rows.from(row, shape), std::min(vnni::kMaxRows, m - row),
-                     panel_of(w, panel), shape);
-    store(y, products, panel);
+    float products[vnni::kMaxRows * kPanelOutputs];
+    for (int64_t row = 0; row < y.size(0); row += vnni::kMaxRows) {
+      const Range rows{row, std::min(row + vnni::kMaxRows, y.size(0))};
+      vnni::multiply(products, parts.from(row), rows.size(), panel_of(w, panel), shape);
+      store(y, rows, products, panel);
+    }
   });
 }
 
@@ -164,7 +199,7 @@ void bf16_out(const Tensor& y, const Tensor& x, const Panels& w) {
       } else {
         add_bf16_panel(elements_<float>(products), rows, panel_of(w, panel));
       }
-      store(y, elements<float>(products), panel);
+      store(y, {0, m}, elements<float>(products), panel);
     }
   });
 }
@@ -194,14 +229,15 @@ void many_rows_out(Tensor& y, const Tensor& x, const Panels& w) {
 
 // --- the choice --------------------------------------------------------------------------------------------
 
-enum class Method { few_rows_vnni, few_rows_fp32, bf16, dequantized };
+enum class Method { vnni, few_rows_fp32, bf16, dequantized };
 
 Method method_of(const Tensor& x, const Panels& w) {
   const Isa isa = base::best_isa();
   const bool is_narrow = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+  if (w.format.int8_activations) return Method::vnni;
   if (w.format.is_quantized()) {
     if (is_narrow && isa >= Isa::avx512_vnni) {
-      if (x.size(0) <= kMostVnniRows) return Method::few_rows_vnni;
+      if (x.size(0) <= kMostVnniRows) return Method::vnni;
     } else if (x.scalar_type() != at::kDouble && x.size(0) <= kMostFp32Rows) {
       return Method::few_rows_fp32;
     }
@@ -211,12 +247,19 @@ Method method_of(const Tensor& x, const Panels& w) {
 
 }  // namespace
 
+bool can_round_activations() {
+  return base::best_isa() >= Isa::avx512_vnni;
+}
+
 void product_out(Tensor& y, const Tensor& x, const Panels& w) {
   TORCH_CHECK_VALUE(x.dim() == 2 && x.size(1) == w.width() && y.dim() == 2 && y.size(0) == x.size(0) &&
                         y.size(1) == w.rows && y.scalar_type() == x.scalar_type() && y.is_contiguous(),
                     "quantized product: needs [m, ", w.width(), "] to [m, ", w.rows,
                     "] contiguous, of one dtype; got ", x.sizes(), " ", x.scalar_type(), " to ", y.sizes(),
                     " ", y.scalar_type(), " [SW0468]");
+  TORCH_CHECK_VALUE(!w.format.int8_activations || can_round_activations(),
+                    "quantized product: int8 activations need a processor with AVX-512 VNNI; got ",
+                    base::name_of(base::best_isa()), " [SW0716]");
   kernels::check_on_cpu("quantized product", x);
   check_on_cpu("quantized product", w);
   if (y.numel() == 0) return;
@@ -225,9 +268,8 @@ void product_out(Tensor& y, const Tensor& x, const Panels& w) {
     return;
   }
   switch (method_of(x, w)) {
-    case Method::few_rows_vnni:
-      return x.scalar_type() == at::kHalf ? few_rows_vnni_out<base::Fp16>(y, x, w)
-                                          : few_rows_vnni_out<base::Bf16>(y, x, w);
+    case Method::vnni:
+      return vnni_out(y, x, w);
     case Method::few_rows_fp32:
       return few_rows_fp32_out(y, x, w);
     case Method::bf16:
@@ -239,8 +281,8 @@ void product_out(Tensor& y, const Tensor& x, const Panels& w) {
 
 std::string product_name(const Tensor& x, const Panels& w) {
   switch (method_of(x, w)) {
-    case Method::few_rows_vnni:
-      return "packed, avx512_vnni";
+    case Method::vnni:
+      return w.format.int8_activations ? "int8 activations, avx512_vnni" : "packed, avx512_vnni";
     case Method::few_rows_fp32:
       return std::string("packed, ") + base::name_of(base::loops_isa());
     case Method::bf16:

@@ -3,6 +3,8 @@
 // A few rows are multiplied with quantized values as they are read, more rows with blocks of values
 // dequantized to the dtype of `x`. With AVX-512 VNNI, few rows of bf16 or fp16 are rounded to 16 bits per run
 // of columns (kernels/panel_rows_vnni.h). With AVX512-BF16, rows of bf16 are multiplied with values in bf16.
+// With Format::int8_activations, rows of any number and dtype are rounded to int8 per run of columns and
+// multiplied with quantized values.
 #pragma once
 #include <string>
 
@@ -10,13 +12,18 @@
 
 namespace shardwise::quant {
 
+/// Returns whether the processor multiplies with Format::int8_activations.
+bool can_round_activations();
+
 /// Computes y = x Wᵀ. Results depend on the number of rows and the instruction set, not on threads. Shapes:
 /// `x` [m, width], `y` [m, rows] contiguous, of one dtype. Cost: up to 4 MB of scratch, or 64 rows of W.
-/// Errors: c10::ValueError if shapes or dtypes do not match.
+/// Errors: c10::ValueError if shapes or dtypes do not match, or the processor cannot round activations as the
+/// format says.
 void product_out(at::Tensor& y, const at::Tensor& x, const Panels& w);
 
 /// Returns what product_out uses for these operands, for output: "packed, avx512_vnni",
-/// "dequantized, avx512_bf16" or "dequantized, " and the name of the dense product.
+/// "int8 activations, avx512_vnni", "dequantized, avx512_bf16" or "dequantized, " and the name of the dense
+/// product.
 std::string product_name(const at::Tensor& x, const Panels& w);
 
 /// Looks up rows of a vocabulary shard: y[i] = row ids[i] − begin of W, or zeros if W does not contain that

@@ -1,4 +1,5 @@
 // `shardwise quantize`, generation and evaluation with its output and with --quantize, and usage errors.
+#include "shardwise/quant/product.h"
 #include "tests/cli/trained_model.h"
 
 namespace shardwise::cli::quantize_test {
@@ -68,6 +69,28 @@ TEST_F(QuantizeCommand, NllIsEqualAtEveryTpAndNearTheOriginal) {
   }
 }
 
+TEST_F(QuantizeCommand, Int8ActivationsChangeTheNllALittle) {
+  scratch_.put("eval_text", testing::sample_text(400));
+  const auto argv = [&](const std::string& format, const std::string& activations, int tp) {
+    return Words{"eval",       "--model", model_,          "--text",   scratch_ / "eval_text",
+                 "--seq-len",  "40",      "--json",        "--tp",     std::to_string(tp),
+                 "--quantize", format,    "--activations", activations};
+  };
+  if (!quant::can_round_activations()) {
+    return expect_refused(argv("int4", "int8", 1),
+                          {"eval: --activations int8 needs a processor with AVX-512 VNNI; got "});
+  }
+  for (const std::string format : {"int8", "int4"}) {
+    const double precise = document(argv(format, "precise", 1))["nll"];
+    for (const int tp : {1, 2}) {
+      const json found = document(argv(format, "int8", tp));
+      EXPECT_NE(found["nll"], precise);
+      EXPECT_NEAR(found["nll"].get<double>(), precise, 1e-2);
+      EXPECT_PRED2(contains, found["quantization"].get<std::string>(), ", int8 activations (converted)");
+    }
+  }
+}
+
 TEST_F(QuantizeCommand, InspectPrintsTheQuantization) {
   ASSERT_EQ(call({"quantize", model_, packed_, "--bits", "8"}).code, 0);
   const Outcome text = call({"inspect", packed_, "--tp", "2"});
@@ -114,6 +137,8 @@ TEST_F(QuantizeCommand, ValidationErrors) {
   refused({"--group-size", "32"}, {"generate: --group-size needs --quantize; got 32 without"});
   refused({"--head", "int8"}, {"generate: --head needs --quantize; got int8 without"});
   refused({"--quantize", "int8", "--head", "int4"}, {"generate: --head int4 needs layers in int4"});
+  refused({"--activations", "int4"}, {"generate: --activations must be one of precise, int8; got int4"});
+  refused({"--activations", "int8"}, {"generate: --activations int8 needs quantized weights; got none"});
   refused({"--quantize", "int4", "--group-size", "48"},
           {"generate: --group-size must be 32, 64 or 128; got 48"});
 }

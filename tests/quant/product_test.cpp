@@ -72,6 +72,48 @@ void expect_product(const QuantizedKind& kind, int64_t outputs, int64_t width) {
   }
 }
 
+/// Returns `x` rounded to int8 per run of columns: to multiples of 1/127 of the run's largest magnitude.
+at::Tensor rounded_to_int8(const at::Tensor& x, const Panels& w) {
+  const kernels::PanelShape shape = w.layout.shape();
+  const at::Tensor rounded = x.to(at::kFloat).contiguous().clone();
+  for (int64_t row = 0; row < x.size(0); ++row) {
+    float* values = rounded.mutable_data_ptr<float>() + row * x.size(1);
+    int64_t position = 0;
+    for (int64_t run = 0; run < shape.run_count; ++run) {
+      std::vector<int64_t> columns;
+      for (int64_t i = 0; i < shape.runs[run].lines * shape.columns_per_line(); ++i, ++position) {
+        const int64_t column =
+            w.column_order.defined() ? w.column_order.const_data_ptr<int32_t>()[position] : position;
+        if (column < x.size(1)) columns.push_back(column);
+      }
+      float largest = 0;
+      for (const int64_t column : columns) largest = std::max(largest, std::abs(values[column]));
+      const float scale = largest / 127, inverse = 1 / scale;
+      for (const int64_t column : columns)
+        values[column] = scale == 0 ? 0 : scale * std::nearbyint(values[column] * inverse);
+    }
+  }
+  return rounded;
+}
+
+void expect_product_with_int8_activations(const QuantizedKind& kind, int64_t outputs, int64_t width) {
+  Panels panels = packed(random_matrix(kind, outputs, /*seed=*/1));
+  panels.format.int8_activations = true;
+  const at::Tensor w = dequantized(panels, at::kDouble);
+  for (const at::ScalarType dtype : kDtypes) {
+    const at::Tensor all = random_tensor({70, width}, /*seed=*/2, dtype);
+    const at::Tensor x = rounded_to_int8(all, panels).to(at::kDouble), exact = x.mm(w.t());
+    // The sums are those of fp32 for fp64 rows too.
+    const at::Tensor bound = bound_of(exact, x.to(dtype == at::kDouble ? at::kFloat : dtype), w);
+    for (const int64_t rows : {1, 2, 4, 5, 8, 9, 70}) {
+      const at::Tensor y = product(all.narrow(0, 0, rows), panels).to(at::kDouble);
+      const at::Tensor error = (y - exact.narrow(0, 0, rows)).abs();
+      EXPECT_LE((error / bound.narrow(0, 0, rows)).amax().item<double>(), 1)
+          << kind.name << ", " << rows << " rows, " << outputs << " × " << width << ", " << dtype;
+    }
+  }
+}
+
 class QuantizedProduct : public ::testing::TestWithParam<int64_t> {};
 
 TEST_P(QuantizedProduct, IsThatOfTheDequantizedWeight) {
@@ -79,33 +121,53 @@ TEST_P(QuantizedProduct, IsThatOfTheDequantizedWeight) {
   for (const QuantizedKind& kind : kinds_of(width))
     for (const int64_t outputs : {1, 130}) expect_product(kind, outputs, width);
 }
+
+TEST_P(QuantizedProduct, WithInt8ActivationsIsThatOfRoundedRows) {
+  const int64_t width = GetParam();
+  if (!quant::can_round_activations()) {
+    Panels panels = packed(random_matrix(kinds_of(width)[0], 130, /*seed=*/1));
+    panels.format.int8_activations = true;
+    EXPECT_PRED2(test::contains, test::error_text([&] {
+                   product(at::zeros({2, width}), panels);
+                 }),
+                 "quantized product: int8 activations need a processor with AVX-512 VNNI; got ");
+    return;
+  }
+  for (const QuantizedKind& kind : kinds_of(width)) expect_product_with_int8_activations(kind, 130, width);
+}
 INSTANTIATE_TEST_SUITE_P(Widths, QuantizedProduct, ::testing::Values(1, 7, 64, 200, 1376, 4096, 11008));
 
 TEST(QuantizedProductOfFewRows, HasTheSameBitsForAnyNumberOfThreads) {
   const int threads = at::get_num_threads();
   for (const QuantizedKind& kind : kinds_of(1376)) {
-    const Panels panels = packed(random_matrix(kind, 300, /*seed=*/1));
-    for (const int64_t rows : {1, 3, 8, 9, 64, 70}) {
-      const at::Tensor x = random_tensor({rows, 1376}, /*seed=*/2, at::kBFloat16);
-      at::set_num_threads(1);
-      const at::Tensor one = product(x, panels);
-      at::set_num_threads(2);
-      EXPECT_TRUE(same_bits(product(x, panels), one)) << kind.name << " " << rows;
-      EXPECT_TRUE(same_bits(product(x, panels), one)) << kind.name << " " << rows << ", again";
+    Panels panels = packed(random_matrix(kind, 300, /*seed=*/1));
+    for (const bool int8_activations : {false, true}) {
+      panels.format.int8_activations = int8_activations && quant::can_round_activations();
+      for (const int64_t rows : {1, 3, 8, 9, 64, 70}) {
+        const at::Tensor x = random_tensor({rows, 1376}, /*seed=*/2, at::kBFloat16);
+        at::set_num_threads(1);
+        const at::Tensor one = product(x, panels);
+        at::set_num_threads(2);
+        EXPECT_TRUE(same_bits(product(x, panels), one)) << kind.name << " " << rows;
+        EXPECT_TRUE(same_bits(product(x, panels), one)) << kind.name << " " << rows << ", again";
+      }
     }
   }
   at::set_num_threads(threads);
 }
 
 TEST(QuantizedProductOfFewRows, PropagatesNanAndInfinity) {
-  const Panels panels = packed(random_matrix(kinds_of(200)[5], 70, /*seed=*/1));
-  for (const int64_t rows : {1, 5}) {
-    for (const double value : {NAN, INFINITY}) {
-      at::Tensor x = random_tensor({rows, 200}, /*seed=*/2, at::kBFloat16);
-      x[rows - 1][150] = value;
-      const at::Tensor y = product(x, panels);
-      EXPECT_FALSE(y[rows - 1].isfinite().any().item<bool>()) << value;
-      EXPECT_TRUE(rows == 1 || y.narrow(0, 0, rows - 1).isfinite().all().item<bool>());
+  Panels panels = packed(random_matrix(kinds_of(200)[5], 70, /*seed=*/1));
+  for (const bool int8_activations : {false, true}) {
+    panels.format.int8_activations = int8_activations && quant::can_round_activations();
+    for (const int64_t rows : {1, 5}) {
+      for (const double value : {NAN, INFINITY}) {
+        at::Tensor x = random_tensor({rows, 200}, /*seed=*/2, at::kBFloat16);
+        x[rows - 1][150] = value;
+        const at::Tensor y = product(x, panels);
+        EXPECT_FALSE(y[rows - 1].isfinite().any().item<bool>()) << value;
+        EXPECT_TRUE(rows == 1 || y.narrow(0, 0, rows - 1).isfinite().all().item<bool>());
+      }
     }
   }
 }
