@@ -1,6 +1,7 @@
 """PyTorch's side of the benchmarks: the same model and step, in eager mode in one process or as DTensor over Gloo.
 
-    peers.py eager                 one process
+    peers.py eager [bf16]          one process; bf16 with fp32 master weights
+    peers.py optimizer [bf16]      what follows backward: norm, clip, fused AdamW, the copy to bf16, zeroing
     peers.py dtensor               one rank, given by RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     peers.py mlp fp32|bf16         the gated MLP, one process
 
@@ -143,6 +144,64 @@ def batch_of(shape):
     return ids, *rotary_tables(shape)
 
 
+class MasterWeights:
+    """fp32 copies of a bf16 model's parameters, as every recipe for training in bf16 keeps them."""
+
+    def __init__(self, model):
+        self.parameters = list(model.parameters())
+        self.masters = [parameter.detach().float() for parameter in self.parameters]
+        for master in self.masters:
+            master.grad = torch.zeros_like(master)
+
+    def take_gradients(self):
+        torch._foreach_copy_([master.grad for master in self.masters], [parameter.grad for parameter in self.parameters])
+
+    def write_back(self):
+        with torch.no_grad():
+            torch._foreach_copy_(self.parameters, self.masters)
+
+
+def fused_adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+
+
+def train_step_bf16(model):
+    ids, cos, sin = batch_of(TRAIN_STEP)
+    cos, sin = cos.bfloat16(), sin.bfloat16()
+    weights = MasterWeights(model)
+    optimizer = fused_adamw(weights.masters)
+
+    def step():
+        model.zero_grad(set_to_none=True)
+        loss = F.cross_entropy(model(ids, cos, sin).flatten(0, 1), ids.flatten())
+        loss.backward()
+        weights.take_gradients()
+        torch.nn.utils.clip_grad_norm_(weights.masters, 1.0)
+        optimizer.step()
+        weights.write_back()
+        return loss
+
+    return step
+
+
+def optimizer_step(model, is_bf16):
+    """The gradients are zero: only the time counts."""
+    weights = MasterWeights(model) if is_bf16 else None
+    masters = weights.masters if is_bf16 else list(model.parameters())
+    optimizer = fused_adamw(masters)
+    for master in masters:
+        master.grad = torch.zeros_like(master)
+
+    def step():
+        torch.nn.utils.clip_grad_norm_(masters, 1.0)
+        optimizer.step()
+        if is_bf16:
+            weights.write_back()
+        optimizer.zero_grad(set_to_none=False)
+
+    return step
+
+
 def train_step(model, is_parallel):
     ids, cos, sin = batch_of(TRAIN_STEP)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=not is_parallel,
@@ -200,8 +259,13 @@ def main():
         mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
         serve(train_step(tensor_parallel(Llama(TRAIN_STEP), mesh), is_parallel=True))
         dist.destroy_process_group()
-    elif kind == "eager":
-        serve(train_step(Llama(TRAIN_STEP), is_parallel=False))
+    elif kind in ("eager", "optimizer"):
+        is_bf16 = sys.argv[2:] == ["bf16"]
+        model = Llama(TRAIN_STEP).to(torch.bfloat16 if is_bf16 else torch.float32)
+        if kind == "optimizer":
+            serve(optimizer_step(model, is_bf16))
+        else:
+            serve(train_step_bf16(model) if is_bf16 else train_step(model, is_parallel=False))
     else:
         serve(mlp_step({"fp32": torch.float32, "bf16": torch.bfloat16}[sys.argv[2]]))
 

@@ -1,6 +1,6 @@
 """Benchmarks shardwise against other libraries, interleaved, and writes the ratios to benchmarks/results/.
 
-    .venv-test/bin/python benchmarks/run.py [train_step] [gated_mlp] [memory] [tokenize] [decode] [prefill] [load] [comm]
+    .venv-test/bin/python benchmarks/run.py [train_step] [optimizer] [gated_mlp] [memory] [tokenize] [decode] [prefill] [load] [comm]
         [overlap] [dtensor] [--rounds N] [--steps N]
 
 In every round each candidate runs its steps once, so that noise of the machine affects all candidates alike. The time of a
@@ -102,12 +102,39 @@ def train_step(rounds, steps):
     candidates = [sp, eager, dtensor, tp, no_overlap, split_batch, one]
     interleave(candidates, rounds, steps)
     return report("Training step: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s 256, b 4, fp32",
-                  candidates, [("PyTorch eager / ours TP=2+SP", eager, sp, 1.12),
+                  candidates, [("PyTorch eager / ours TP=2+SP", eager, sp, 1.45),
                                ("PyTorch DTensor / ours TP=2+SP", dtensor, sp, 1.35),
                                ("PyTorch eager / ours TP=2", eager, tp, None),
                                ("ours TP=2, no overlap / overlap", no_overlap, tp, None),
                                ("ours TP=2, overlap / split batch", tp, split_batch, None),
-                               ("PyTorch eager / ours TP=1", eager, one, None)])
+                               ("PyTorch eager / ours TP=1", eager, one, None)]) + "\n" + bf16_step(rounds, steps)
+
+
+def bf16_step(rounds, steps):
+    """The same step in bf16 with fp32 master weights."""
+    ours = [str(BUILD / "benchmarks" / "bench_train_step")]
+    sp = Candidate("shardwise TP=2+SP, 1 thread per rank", [*ours, "sp", "bf16"], 2, 1)
+    tp = Candidate("shardwise TP=2, 1 thread per rank", [*ours, "tp", "bf16"], 2, 1)
+    eager = Candidate("PyTorch eager, 2 threads",
+                      [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "eager", "bf16"], 1, 2)
+    interleave([sp, eager, tp], rounds, steps)
+    return report("Training step in bf16, fp32 master weights, shape as above", [sp, eager, tp],
+                  [("PyTorch eager / ours TP=2+SP", eager, sp, 1.8), ("PyTorch eager / ours TP=2", eager, tp, None)])
+
+
+def optimizer(rounds, steps):
+    """What follows backward: norm, clip, AdamW, the copy to bf16, zeroing."""
+    ours = [str(BUILD / "benchmarks" / "bench_train_step"), "optimizer"]
+    peer = [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "optimizer"]
+    sections = []
+    for dtype in ("fp32", "bf16"):
+        two = Candidate("shardwise TP=2, 1 thread per rank", [*ours, dtype], 2, 1)
+        one = Candidate("shardwise TP=1, 2 threads", [*ours, dtype], 1, 2)
+        eager = Candidate("PyTorch, foreach norm and clip, fused AdamW, 2 threads", [*peer, dtype], 1, 2)
+        interleave([two, eager, one], rounds, steps)
+        sections.append(report(f"Norm, clip, AdamW, copy, zero of the parameters of train_step, {dtype}", [two, eager, one],
+                               [("PyTorch / ours TP=2", eager, two, 1.6), ("PyTorch / ours TP=1", eager, one, None)]))
+    return "\n".join(sections)
 
 
 def gated_mlp(rounds, steps):
@@ -336,6 +363,7 @@ TURNS = "Candidates are interleaved; a ratio is the median over rounds."
 # Every benchmark with its options' defaults and its method.
 BENCHES = {
     "train_step": (train_step, {"rounds": 15, "steps": 2}, TURNS),
+    "optimizer": (optimizer, {"rounds": 15, "steps": 2}, TURNS),
     "gated_mlp": (gated_mlp, {"rounds": 15, "steps": 1}, TURNS),
     "tokenize": (tokenize, {"rounds": 7, "steps": 1}, TURNS),
     "decode": (decode, {"rounds": 9, "steps": 8}, TURNS),

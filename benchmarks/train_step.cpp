@@ -1,11 +1,17 @@
 // One rank of the training-step benchmark: forward, backward, sync, norm, clip, AdamW on random bytes.
 //
-//   bench_train_step [sp|tp|no-overlap|split-batch]   TP+SP; TP with overlap; TP without overlap; TP with
-//   split batches shape: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s 256, b 4
+//   bench_train_step [sp|tp|no-overlap|split-batch|optimizer] [fp32|bf16]
+//
+// TP+SP; TP with overlap; TP without overlap; TP with split batches; only what follows backward: norm, clip,
+// AdamW, the copy to bf16, zeroing. Shape: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000,
+// s 256, b 4.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randint.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
 
 #include "benchmarks/worker.h"
 #include "shardwise/base/memory_counter.h"
@@ -37,8 +43,8 @@ at::Tensor random_ids() {
 }
 
 template <nn::ResidualStream Stream>
-void run(const comm::Group& group, const std::string& mode) {
-  model::DecoderWeights weights(shape(), group, at::kFloat);
+void run(const comm::Group& group, const std::string& mode, at::ScalarType dtype) {
+  model::DecoderWeights weights(shape(), group, dtype);
   weights.initialize_(/*seed=*/1);
   const model::Decoder<Stream> model(weights);
   const auto specs = weights.specs<Stream>();
@@ -46,20 +52,25 @@ void run(const comm::Group& group, const std::string& mode) {
   const at::Tensor ids = random_ids();
   int64_t step_number = 0;
   double loss_value = 0;
-  const auto step = [&] {
+  const auto zero_gradients = [&] {
     for (const auto& spec : specs) parallel::zero_grad_(*spec.parameter);
+  };
+  const std::function<void()> update = [&] {
+    const double norm = parallel::synced_norm_(specs, group);
+    optimizer.step_(++step_number, /*learning_rate=*/1e-4, parallel::clip_scale(norm, /*max_norm=*/1));
+    zero_gradients();
+  };
+  const std::function<void()> step = [&] {
     nn::Step context(group, kLength);
     if (mode == "no-overlap") context.overlap = parallel::Overlap::off;
     context.split_batch = mode == "split-batch";
     const auto loss = model.loss(ids, ids, kLength * kBatch, context);
     loss.local().backward();
-    parallel::sync_gradients_(specs, group);
-    const double norm = parallel::gradient_norm(specs, parallel::NormOrder::two, group);
-    parallel::clip_gradients_(specs, norm, /*max_norm=*/1.0);
-    optimizer.step_(++step_number, /*learning_rate=*/1e-4);
+    update();
     loss_value = loss.local().template item<double>();
   };
-  bench::serve(group, step, [&] {
+  zero_gradients();
+  bench::serve(group, mode == "optimizer" ? update : step, [&] {
     const auto* shared = group.symmetric_heap();
     return fmt::format("\"loss\": {:.5f}, \"busy_s\": {:.6f}, \"peak_bytes\": {}", loss_value,
                        group.counters().busy_ns * 1e-9,
@@ -73,8 +84,13 @@ int main(int argc, char** argv) {
   base::keep_freed_memory();
   base::install_memory_counter();
   const std::string mode = argc < 2 ? "sp" : argv[1];
-  TORCH_CHECK_VALUE(mode == "sp" || mode == "tp" || mode == "no-overlap" || mode == "split-batch",
-                    "bench_train_step: mode must be sp, tp, no-overlap or split-batch; got ", mode);
+  const std::string dtype_name = argc < 3 ? "fp32" : argv[2];
+  const std::set<std::string> modes{"sp", "tp", "no-overlap", "split-batch", "optimizer"};
+  TORCH_CHECK_VALUE(modes.contains(mode), "bench_train_step: mode must be one of ",
+                    fmt::to_string(fmt::join(modes, ", ")), "; got ", mode);
+  TORCH_CHECK_VALUE(dtype_name == "fp32" || dtype_name == "bf16",
+                    "bench_train_step: dtype must be fp32 or bf16; got ", dtype_name);
+  const at::ScalarType dtype = dtype_name == "fp32" ? at::kFloat : at::kBFloat16;
   const comm::Group group = bench::join(launch::launch_context_from_env());
-  mode == "sp" ? run<nn::Sharded<nn::kSequence>>(group, mode) : run<nn::Invariant>(group, mode);
+  mode == "sp" ? run<nn::Sharded<nn::kSequence>>(group, mode, dtype) : run<nn::Invariant>(group, mode, dtype);
 }

@@ -51,8 +51,7 @@ double train_step(int64_t number, const model::DecoderWeights& weights, shardwis
   const parallel::ParamSpecs specs = weights.specs<Stream>();
   parallel::sync_gradients_(specs, group);  // once per step, after all micro-batches
   const double norm = parallel::gradient_norm(specs, parallel::NormOrder::two, group);
-  parallel::clip_gradients_(specs, norm, /*max_norm=*/1);
-  optimizer.step_(number, /*learning_rate=*/4e-3);
+  optimizer.step_(number, /*learning_rate=*/4e-3, parallel::clip_scale(norm, /*max_norm=*/1));
   return loss.local().item<double>();
 }
 

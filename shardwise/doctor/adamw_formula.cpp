@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "shardwise/doctor/results.h"
@@ -16,7 +17,7 @@ using train::ParameterState;
 namespace {
 
 /// Roundings to fp32 that the bound allows, relative to the weight plus the learning rate, which limits the
-/// update of an element: more than the fused kernel makes in sequence.
+/// update of an element: more than the kernel makes in sequence.
 constexpr double kRoundings = 16;
 
 /// Returns an fp64 copy of the master weight, or of the weight if there is no master.
@@ -39,20 +40,23 @@ AdamWFormula::AdamWFormula(const train::Trainer& trainer, const train::TrainOpti
   }
 }
 
-std::string AdamWFormula::error_after_step() {
+std::string AdamWFormula::error_after_step(double gradient_norm) {
   ++step_;
+  const double clip = options_.clip_grad;
+  const double gradient_scale = clip > 0 ? std::min(1., clip / (gradient_norm + 1e-6)) : 1;
   std::string first_error;
   const auto& optimizer_states = trainer_.optimizer().state();
   for (size_t i = 0; i < optimizer_states.size(); ++i) {
-    const std::string error = weight_error(optimizer_states[i], states_[i]);
+    const std::string error = weight_error(optimizer_states[i], gradient_scale, states_[i]);
     if (first_error.empty()) first_error = error;
   }
   return first_error;
 }
 
-std::string AdamWFormula::weight_error(const ParameterState& optimizer_state, State& state) const {
+std::string AdamWFormula::weight_error(const ParameterState& optimizer_state, double gradient_scale,
+                                       State& state) const {
   const std::string& name = optimizer_state.parameter->name;
-  const Tensor before = state.weight, formula = expected(*optimizer_state.parameter, state);
+  const Tensor before = state.weight, formula = expected(*optimizer_state.parameter, gradient_scale, state);
   const Tensor bound = (before.abs() + learning_rate()) * (kRoundings * unit_roundoff(at::kFloat));
   state.weight = weight_of(optimizer_state);
   const Tensor difference = (state.weight - formula).abs();
@@ -66,10 +70,11 @@ std::string AdamWFormula::weight_error(const ParameterState& optimizer_state, St
 
 /// Updates the moments and returns the expected weight. It starts from the trainer's weight, so that each
 /// step's rounding is checked by itself.
-Tensor AdamWFormula::expected(const parallel::Parameter& parameter, State& state) const {
+Tensor AdamWFormula::expected(const parallel::Parameter& parameter, double gradient_scale,
+                              State& state) const {
   const auto& [weight, mean, square] = state;
   const double beta1 = options_.beta1, beta2 = options_.beta2, eps = options_.eps, rate = learning_rate();
-  const Tensor gradient = parameter.main_grad.to(at::kDouble);
+  const Tensor gradient = parameter.main_grad.to(at::kDouble) * gradient_scale;
   state.mean = mean * beta1 + gradient * (1 - beta1);
   state.square = square * beta2 + gradient.square() * (1 - beta2);
   const auto steps = static_cast<double>(step_);

@@ -78,7 +78,7 @@ train::StepRecord CheckedRun::step() {
     text_error_ =
         fmt::format("step {} has loss {:.10g}; the loss of the expected training windows is {:.10g}",
                     record.step, record.loss, expected);
-  const std::string error = formula_.error_after_step();
+  const std::string error = formula_.error_after_step(record.grad_norm);
   if (optimizer_error_.empty()) optimizer_error_ = error;
   return record;
 }

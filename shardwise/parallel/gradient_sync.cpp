@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/kernels/square_sum.h"
 #include "shardwise/parallel/replicas.h"
 
 namespace shardwise::parallel {
@@ -75,13 +76,15 @@ constexpr int64_t kChunk = int64_t{1} << 14;
 
 /// Σ|g|^p over all elements of `gradient`, or their maximum.
 double unrooted_norm(const Tensor& gradient, NormOrder norm) {
-  const double order = norm == NormOrder::one ? 1 : norm == NormOrder::two ? 2 : INFINITY;
+  if (gradient.numel() == 0) return 0;
+  const Tensor flat = gradient.contiguous().view(-1);
+  if (norm == NormOrder::two) return kernels::square_sum(flat);
+  const double order = norm == NormOrder::one ? 1 : INFINITY;
   double total = 0;
-  if (gradient.numel() == 0) return total;
-  for (const Tensor& chunk : gradient.contiguous().view(-1).split(kChunk)) {
+  for (const Tensor& chunk : flat.split(kChunk)) {
     const double value =
         at::linalg_vector_norm(chunk, order, {}, /*keepdim=*/false, at::kDouble).item<double>();
-    total = combined(norm, total, norm == NormOrder::two ? value * value : value);
+    total = combined(norm, total, value);
   }
   return total;
 }
@@ -133,9 +136,14 @@ double synced_norm_(const ParamSpecs& specs, const comm::Group& group) {
   return norm;
 }
 
-void clip_gradients_(const ParamSpecs& specs, double norm, double max_norm) {
+double clip_scale(double norm, double max_norm) {
   const double scale = max_norm / (norm + 1e-6);
-  if (!(scale < 1)) return;
+  return scale < 1 ? scale : 1;
+}
+
+void clip_gradients_(const ParamSpecs& specs, double norm, double max_norm) {
+  const double scale = clip_scale(norm, max_norm);
+  if (scale == 1) return;
   for (const ParamSpec& spec : specs) {
     if (spec.parameter->main_grad.defined()) spec.parameter->main_grad.mul_(scale);
   }

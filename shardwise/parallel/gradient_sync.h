@@ -20,8 +20,11 @@ double gradient_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group&
 /// Synchronizes the gradients (sync_gradients_) and returns their 2-norm (gradient_norm).
 double synced_norm_(const ParamSpecs& specs, const comm::Group& group);
 
-/// Scales all gradients by max_norm / (norm + 1e-6) if that is below one, like
-/// torch.nn.utils.clip_grad_norm_.
+/// Returns the factor that clips gradients of `norm`: max_norm / (norm + 1e-6) if that is below one, else 1,
+/// as torch.nn.utils.clip_grad_norm_ does. An optimizer that takes it saves a pass over the gradients.
+double clip_scale(double norm, double max_norm);
+
+/// Multiplies all gradients by clip_scale.
 void clip_gradients_(const ParamSpecs& specs, double norm, double max_norm);
 
 }  // namespace shardwise::parallel

@@ -1,7 +1,7 @@
 // AdamW over each rank's shards. The update is elementwise, so it needs no communication. Gradients are
 // synchronized and clipped before (parallel/gradient_sync.h).
 //
-// Source: Loshchilov & Hutter 2019, algorithm 2, with torch.optim.AdamW's arithmetic.
+// Source: Loshchilov & Hutter 2019, algorithm 2.
 #pragma once
 #include <vector>
 
@@ -33,8 +33,9 @@ class AdamW {
   /// fp32, fp32 master weights copied from the parameters.
   AdamW(const nn::UsedParameters& parameters, const AdamWOptions& options);
 
-  /// Performs step number `step` (1, 2, ...): updates every parameter that is not frozen from its main_grad.
-  void step_(int64_t step, double learning_rate);
+  /// Performs step number `step` (1, 2, ...): updates every parameter that is not frozen from its main_grad,
+  /// multiplied by `gradient_scale` (parallel::clip_scale). main_grad keeps its value.
+  void step_(int64_t step, double learning_rate, double gradient_scale = 1);
 
   /// The state of every parameter that is not frozen; writing to its tensors changes the optimizer.
   const std::vector<ParameterState>& state() const { return state_; }

@@ -142,8 +142,8 @@ double Trainer::update_(double loss, double learning_rate) {
   const double norm = parallel::synced_norm_(model_.specs, group_);
   check_finite({steps_done_ + 1, loss, norm}, model_.specs, group_);
   const double max_norm = job_.options().clip_grad;
-  if (max_norm > 0) parallel::clip_gradients_(model_.specs, norm, max_norm);
-  optimizer_.step_(steps_done_ + 1, learning_rate);
+  const double gradient_scale = max_norm > 0 ? parallel::clip_scale(norm, max_norm) : 1;
+  optimizer_.step_(steps_done_ + 1, learning_rate, gradient_scale);
   if (job_.options().verify) parallel::verify_replicas(model_.specs, group_);
   return norm;
 }

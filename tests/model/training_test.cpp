@@ -87,8 +87,7 @@ Tensors sharded_run(const config::Config& config, const Tensors& initial, at::Sc
     const parallel::ParamSpecs specs = specs_of(weights, stream);
     parallel::sync_gradients_(specs, group);
     const double norm = parallel::gradient_norm(specs, parallel::NormOrder::two, group);
-    parallel::clip_gradients_(specs, norm, kMaxNorm);
-    optimizer.step_(step, kLearningRate);
+    optimizer.step_(step, kLearningRate, parallel::clip_scale(norm, kMaxNorm));
     check(step, loss, norm);
     checked = checked_weights(weights, board);
   }

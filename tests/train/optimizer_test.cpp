@@ -1,5 +1,6 @@
 #include "shardwise/train/optimizer.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
@@ -60,6 +61,15 @@ void run_steps_(AdamW& optimizer, const ParameterPtr& parameter, int64_t steps) 
   }
 }
 
+/// As run_steps_, with gradients eight times as large that the optimizer scales by an eighth.
+void run_scaled_steps_(AdamW& optimizer, const ParameterPtr& parameter, int64_t steps) {
+  for (int64_t step = 1; step <= steps; ++step) {
+    set_gradient_(parameter, step);
+    parameter->main_grad.mul_(8);
+    optimizer.step_(step, /*learning_rate=*/0.1, /*gradient_scale=*/0.125);
+  }
+}
+
 void expect_reference(const Tensor& weights, double weight_decay, double tolerance) {
   const Tensor flat = weights.view({-1});
   for (int64_t i = 0; i < flat.numel(); ++i) {
@@ -87,6 +97,17 @@ TEST(AdamW, FollowsTheFormulaInFp32) {
   run_steps_(optimizer, parameter, 5);
   // Five updates of size 0.1 on weights up to 10: a few roundings of 6e-8 each.
   expect_reference(parameter->value.detach(), kOptions.weight_decay, 5e-6);
+}
+
+TEST(AdamW, ScalesTheGradientAndLeavesItAsItIs) {
+  const ParameterPtr one = make_parameter({7, 5}, at::kFloat), other = make_parameter({7, 5}, at::kFloat);
+  set_weights_(one);
+  set_weights_(other);
+  AdamW optimizer(used_parameters(one), kOptions), scaling(used_parameters(other), kOptions);
+  run_steps_(optimizer, one, 5);
+  run_scaled_steps_(scaling, other, 5);
+  EXPECT_TRUE(other->value.detach().equal(one->value.detach()));
+  EXPECT_TRUE(other->main_grad.equal(one->main_grad * 8));
 }
 
 TEST(AdamW, DoesNotDecayOneDimensionalParameters) {
