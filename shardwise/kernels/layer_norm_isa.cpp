@@ -41,37 +41,31 @@ struct Row {
   Accumulator<T> u(int64_t i) const { return widen(dy[i]) * widen(weight[i]); }
 };
 
-// dx = rstd · (u − mean(u) − normalized · mean(u · normalized)).
-template <class T>
-void dx_row(T* __restrict dx, const Row<T>& row, int64_t h) {
+// dx = rstd · (u − mean(u) − normalized · mean(u · normalized)). Adds this row's gradients in the same pass.
+template <bool adds_weight, bool adds_bias, class T>
+void dx_row(T* __restrict dx, AffineRow<Accumulator<T>> gradients, const Row<T>& row, int64_t h) {
   using A = Accumulator<T>;
-  const A mean = sum_of<A>(h, [row](int64_t i) { return row.u(i); }) / static_cast<A>(h);
-  const A along = sum_of<A>(h, [row](int64_t i) { return row.u(i) * row.normalized(i); }) / static_cast<A>(h);
+  const auto sums = two_sums_of<A>(
+      h, [row](int64_t i) { return row.u(i); }, [row](int64_t i) { return row.u(i) * row.normalized(i); });
+  const A mean = sums.first / static_cast<A>(h), along = sums.second / static_cast<A>(h);
+  A* __restrict weight_grad = gradients.weight, * __restrict bias_grad = gradients.bias;
   const T* __restrict dy = row.dy, * __restrict x = row.x, * __restrict weight = row.weight;
   const Row<T> r{dy, x, weight, row.mean, row.rstd};
-  for (int64_t i = 0; i < h; ++i) dx[i] = narrow<T>(r.rstd * (r.u(i) - mean - r.normalized(i) * along));
-}
-
-template <class T>
-void add_weight_row(Accumulator<T>* __restrict gradient, const T* __restrict dy, const T* __restrict x,
-                    Accumulator<T> mean, Accumulator<T> rstd, int64_t h) {
-  for (int64_t i = 0; i < h; ++i) gradient[i] += widen(dy[i]) * ((widen(x[i]) - mean) * rstd);
-}
-
-template <class T>
-void add_bias_row(Accumulator<T>* __restrict gradient, const T* __restrict dy, int64_t h) {
-  for (int64_t i = 0; i < h; ++i) gradient[i] += widen(dy[i]);
+  for (int64_t i = 0; i < h; ++i) {
+    dx[i] = narrow<T>(r.rstd * (r.u(i) - mean - r.normalized(i) * along));
+    if constexpr (adds_weight) weight_grad[i] += widen(dy[i]) * r.normalized(i);
+    if constexpr (adds_bias) bias_grad[i] += widen(dy[i]);
+  }
 }
 
 template <class T>
 void backward(T* dx, AffineRow<Accumulator<T>> gradients, const T* dy, const T* x, const T* weight,
               MomentsOf<const Accumulator<T>> moments, int64_t rows, int64_t h) {
-  for (int64_t row = 0; row < rows; ++row, x += h, dy += h, dx += h) {
-    const auto mean = moments.mean[row], rstd = moments.rstd[row];
-    dx_row(dx, Row<T>{dy, x, weight, mean, rstd}, h);
-    if (gradients.weight) add_weight_row(gradients.weight, dy, x, mean, rstd, h);
-    if (gradients.bias) add_bias_row(gradients.bias, dy, h);
-  }
+  const auto one = gradients.weight ? gradients.bias ? dx_row<true, true, T> : dx_row<true, false, T>
+                   : gradients.bias ? dx_row<false, true, T>
+                                    : dx_row<false, false, T>;
+  for (int64_t row = 0; row < rows; ++row, x += h, dy += h, dx += h)
+    one(dx, gradients, Row<T>{dy, x, weight, moments.mean[row], moments.rstd[row]}, h);
 }
 
 }  // namespace

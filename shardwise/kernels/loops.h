@@ -82,6 +82,28 @@ inline A sum_of(int64_t n, Term term) {
   return sum_of<A>(n, term, [](int64_t) {});
 }
 
+template <class A>
+struct TwoSums {
+  A first, second;
+};
+
+/// Returns the sums of two terms in one pass, each as sum_of.
+template <class A, class First, class Second>
+inline TwoSums<A> two_sums_of(int64_t n, First first, Second second) {
+  constexpr int lanes = kLanes<A>;
+  A firsts[lanes] = {}, seconds[lanes] = {};
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    for (int lane = 0; lane < lanes; ++lane) firsts[lane] += first(i + lane);
+    for (int lane = 0; lane < lanes; ++lane) seconds[lane] += second(i + lane);
+  }
+  for (int lane = 0; i + lane < n; ++lane) {
+    firsts[lane] += first(i + lane);
+    seconds[lane] += second(i + lane);
+  }
+  return {total<lanes / 2>(firsts), total<lanes / 2>(seconds)};
+}
+
 /// Returns the maximum of term(i), i < n; -infinity if n is 0.
 template <class A, class Term>
 inline A max_of(int64_t n, Term term) {
