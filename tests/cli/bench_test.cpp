@@ -3,8 +3,10 @@
 
 #include "shardwise/base/isa.h"
 #include "shardwise/bench/all_reduce.h"
+#include "shardwise/bench/kernel_cases.h"
 #include "shardwise/config/config.h"
 #include "tests/cli/trained_model.h"
+#include "tests/support/tolerance.h"
 
 namespace shardwise::cli::bench_test {
 namespace {
@@ -232,6 +234,47 @@ Words products(const Words& more) {
   Words argv{"bench", "products", "--preset", "tiny", "--weights", "qkv_proj,lm_head", "--seconds", "0.01"};
   argv.insert(argv.end(), more.begin(), more.end());
   return argv;
+}
+
+TEST(BenchKernels, OursAndPyTorchsComputeTheSame) {
+  for (const std::string& family : bench::kernel_families()) {
+    for (const bench::KernelCase& one : bench::kernel_cases(family, /*rows=*/48, /*width=*/256, at::kFloat)) {
+      const std::vector<at::Tensor> ours = one.ours(), torch = one.torch();
+      ASSERT_LE(ours.size(), torch.size()) << one.name;
+      for (size_t i = 0; i < ours.size(); ++i)
+        EXPECT_LT(testing::relative_error(ours[i], torch[i].to(at::kDouble)), 1e-5) << one.name << " " << i;
+    }
+  }
+}
+
+TEST(BenchKernels, ReportsForwardAndBackwardInEveryDtype) {
+  const Words argv{"bench", "kernels",   "--kernels", "rms_norm,swiglu", "--rows", "8", "--width",
+                   "128",   "--seconds", "0.01",      "--json"};
+  const json found = json::parse(run(argv).output);
+  json names;
+  for (const json& kernel : found["kernels"]) {
+    names.push_back({kernel["kernel"], kernel["dtype"]});
+    for (const char* timed : {"ours", "torch", "copy"})
+      EXPECT_GT(kernel[timed]["best_us"].get<double>(), 0) << kernel;
+  }
+  json expected;
+  for (const char* dtype : {"fp32", "bf16"})
+    for (const char* name : {"rms_norm forward", "rms_norm backward", "swiglu forward", "swiglu backward"})
+      expected.push_back({name, dtype});
+  EXPECT_EQ(names, expected);
+  EXPECT_EQ(found["kernels"][0]["bytes"], 2 * 8 * 128 * 4);
+}
+
+TEST(BenchKernels, ValidationErrors) {
+  const auto refused = [](const Words& more, const Words& named) {
+    Words argv{"bench", "kernels"};
+    argv.insert(argv.end(), more.begin(), more.end());
+    expect_refused(argv, named);
+  };
+  refused({"--width", "130"}, {"bench kernels: --width must be a multiple of 128; got 130"});
+  refused({"--rows", "0"}, {"bench kernels: --rows must be from 1 to 1048576; got 0"});
+  refused({"--kernels", "rms_norm,conv"}, {"bench kernels: --kernels must be one of rms_norm, ", "got conv"});
+  refused({"--dtypes", "fp16"}, {"bench kernels: --dtypes must be one of fp32, bf16; got fp16"});
 }
 
 TEST(BenchProducts, ReportsEveryWeightFormatAndNumberOfRows) {
