@@ -220,7 +220,7 @@ void add_run(float* y, const RunRows& x, const Run& run, int64_t first, const Pa
 template <int bits, int part_count, int rows>
 void multiply_rows(float* y, const SplitRows& x, const uint8_t* panel, const PanelShape& shape) {
   constexpr int kSums = part_count * rows, kVectors = kSums <= 4 ? 4 : kSums <= 8 ? 2 : 1;
-  RunRows row{x.parts, x.scales, x.sums, x.row_bytes(32 / bits), x.runs};
+  RunRows row{x.levels, x.scales, x.sums, x.row_bytes(), x.runs};
   for (int64_t i = 0; i < rows * kPanelOutputs; ++i) y[i] = 0;
   for (int64_t i = 0; i < shape.run_count; ++i) {
     const PanelRun& at = shape.runs[i];
@@ -254,10 +254,9 @@ void with_constants(const PanelShape& shape, int64_t part_count, const F& f) {
 
 template <class T>
 void split(const SplitRows& to, const T* x, int64_t x_stride, int64_t rows, const PanelShape& shape) {
-  const int64_t row_bytes = to.row_bytes(shape.columns_per_line());
-  with_constants(shape, to.part_count, [&]<int bits, int part_count>() {
+  with_constants(shape, to.sum_count, [&]<int bits, int part_count>() {
     for (int64_t row = 0; row < rows; ++row)
-      split_row<bits, part_count>(to.parts + row * row_bytes, to.scales + row * to.runs,
+      split_row<bits, part_count>(to.levels + row * to.row_bytes(), to.scales + row * to.runs,
                                   to.sums + part_count * row * to.runs, x + row * x_stride, shape);
   });
 }
@@ -267,7 +266,7 @@ template void split(const SplitRows&, const base::Fp16*, int64_t, int64_t, const
 template void split(const SplitRows&, const float*, int64_t, int64_t, const PanelShape&);
 
 void multiply(float* y, const SplitRows& x, int64_t rows, const uint8_t* panel, const PanelShape& shape) {
-  with_constants(shape, x.part_count, [&]<int bits, int part_count>() {
+  with_constants(shape, x.sum_count, [&]<int bits, int part_count>() {
     multiply_any<bits, part_count>(y, x, rows, panel, shape);
   });
 }

@@ -6,33 +6,14 @@
 // part, x ≈ high·scale, the error is at most 1/254 of that magnitude.
 #pragma once
 #include "shardwise/base/element.h"
-#include "shardwise/kernels/panel_shape.h"
+#include "shardwise/kernels/split_rows.h"
 
 namespace shardwise::kernels {
 
-/// Rows in one or two parts of int8.
-struct SplitRows {
-  int8_t* parts;  // [rows, lines, part_count, columns per line]: high and low parts of a line's columns
-  float* scales;  // [rows, runs]
-  int32_t* sums;  // [rows, runs, part_count]: of the parts
-  int64_t part_count;
-  int64_t lines;
-  int64_t runs;
-
-  /// Returns the bytes of one row's parts.
-  int64_t row_bytes(int64_t columns_per_line) const { return part_count * lines * columns_per_line; }
-  /// Returns the rows from `row` on.
-  SplitRows from(int64_t row, const PanelShape& shape) const {
-    return {parts + row * row_bytes(shape.columns_per_line()),
-            scales + row * runs,
-            sums + part_count * row * runs,
-            part_count,
-            lines,
-            runs};
-  }
-};
-
 namespace avx512_vnni {
+
+// A row's levels are [lines, part_count, columns per line] int8: the high and the low parts of a line's
+// columns. A run has a sum for each part: level_bytes and sum_count of SplitRows are both part_count, 1 or 2.
 
 /// The largest number of rows of `multiply`.
 inline constexpr int64_t kMaxRows = 8;

@@ -7,6 +7,7 @@
 
 #include "shardwise/kernels/panel_pairs_bf16.h"
 #include "shardwise/kernels/panel_rows_bf16.h"
+#include "shardwise/kernels/panel_rows_int16_isa.h"
 #include "shardwise/kernels/panel_rows_isa.h"
 #include "shardwise/kernels/panel_rows_vnni.h"
 #include "shardwise/kernels/product.h"
@@ -24,6 +25,7 @@ using kernels::kPanelLineBytes;
 using kernels::kPanelOutputs;
 using kernels::PanelRun;
 using kernels::PanelShape;
+using kernels::SplitRows;
 
 namespace {
 
@@ -64,10 +66,10 @@ void for_panels(const Panels& w, c10::function_ref<void(int64_t)> f) {
 
 // --- few rows ----------------------------------------------------------------------------------------------
 
-/// Up to this many rows, int8 dot products of two parts are faster than dequantizing to bf16.
-constexpr int64_t kMostVnniRows = 64;
+/// Up to this many rows of bf16 or fp16, products of integers are faster than dequantizing.
+constexpr int64_t kMostIntegerRows = 64;
 /// Up to this many rows, loops that multiply row by row are faster than dequantizing.
-constexpr int64_t kMostFp32Rows = 4;
+constexpr int64_t kMostFp32Rows = 16;
 
 void few_rows_fp32_out(const Tensor& y, const Tensor& x, const Panels& w) {
   const Tensor wide = ordered(x, w, at::kFloat);
@@ -80,57 +82,78 @@ void few_rows_fp32_out(const Tensor& y, const Tensor& x, const Panels& w) {
   });
 }
 
-/// Rows split into parts of int8.
-class Parts {
+/// The loops that multiply integers: those of VNNI, or of int16.
+struct IntegerLoops {
+  int64_t level_bytes, sum_count;  // of SplitRows
+  int64_t most_rows;               // of one call
+  void (*split_bf16)(const SplitRows&, const base::Bf16*, int64_t, int64_t, const PanelShape&);
+  void (*split_fp16)(const SplitRows&, const base::Fp16*, int64_t, int64_t, const PanelShape&);
+  void (*split_fp32)(const SplitRows&, const float*, int64_t, int64_t, const PanelShape&);
+  void (*multiply)(float*, const SplitRows&, int64_t, const uint8_t*, const PanelShape&);
+};
+
+IntegerLoops integer_loops(const quant::Format& format) {
+  namespace vnni = kernels::avx512_vnni;
+  if (base::best_isa() >= Isa::avx512_vnni) {
+    const int64_t parts = format.int8_activations ? 1 : 2;
+    return {parts, parts, vnni::kMaxRows, vnni::split, vnni::split, vnni::split, vnni::multiply};
+  }
+  const auto of_bf16 = kernels::panel_rows_int16_loops<base::Bf16>();
+  const auto of_fp16 = kernels::panel_rows_int16_loops<base::Fp16>();
+  return {2, 1, kernels::kMaxInt16Rows, of_bf16.split, of_fp16.split, nullptr, of_bf16.multiply};
+}
+
+/// Rows rounded to integers, with their memory.
+class IntegerRows {
  public:
-  Parts(const Tensor& x, const Panels& w)
-      : shape_(w.layout.shape()),
-        part_count_(w.format.int8_activations ? 1 : 2),
-        parts_(at::empty({x.size(0), part_count_ * w.layout.columns()}, at::kChar)),
-        scales_(at::empty({x.size(0), shape_.run_count}, at::kFloat)),
-        sums_(at::empty({x.size(0), shape_.run_count, part_count_}, at::kInt)),
-        rows_{elements_<int8_t>(parts_), elements_<float>(scales_), elements_<int32_t>(sums_), part_count_,
-              w.layout.lines(),          shape_.run_count} {
+  IntegerRows(const Tensor& x, const Panels& w, const IntegerLoops& loops)
+      : levels_(at::empty({x.size(0), loops.level_bytes * w.layout.columns()}, at::kChar)),
+        scales_(at::empty({x.size(0), w.layout.shape().run_count}, at::kFloat)),
+        sums_(at::empty({x.size(0), w.layout.shape().run_count, loops.sum_count}, at::kInt)),
+        rows_{elements_<int8_t>(levels_),
+              elements_<float>(scales_),
+              elements_<int32_t>(sums_),
+              loops.level_bytes,
+              loops.sum_count,
+              w.layout.columns(),
+              scales_.size(1)} {
     const at::ScalarType dtype = x.scalar_type();
     const Tensor in_order = ordered(x, w, dtype == at::kDouble ? at::kFloat : dtype);
     if (dtype == at::kBFloat16) {
-      split<base::Bf16>(in_order);
+      split(in_order, w.layout.shape(), loops.split_bf16);
     } else if (dtype == at::kHalf) {
-      split<base::Fp16>(in_order);
+      split(in_order, w.layout.shape(), loops.split_fp16);
     } else {
-      split<float>(in_order);
+      split(in_order, w.layout.shape(), loops.split_fp32);
     }
   }
 
-  /// Returns the rows from `row` on.
-  kernels::SplitRows from(int64_t row) const { return rows_.from(row, shape_); }
+  SplitRows from(int64_t row) const { return rows_.from(row); }
 
  private:
   template <class T>
-  void split(const Tensor& x) const {
+  void split(const Tensor& x, const PanelShape& shape,
+             void (*loop)(const SplitRows&, const T*, int64_t, int64_t, const PanelShape&)) const {
     const int64_t columns = x.size(1);
     kernels::for_ranges(x.size(0), columns, [&](int64_t begin, int64_t end) {
-      kernels::avx512_vnni::split(from(begin), elements<T>(x) + begin * columns, columns, end - begin,
-                                  shape_);
+      loop(from(begin), elements<T>(x) + begin * columns, columns, end - begin, shape);
     });
   }
 
-  PanelShape shape_;
-  int64_t part_count_;
-  Tensor parts_, scales_, sums_;
-  kernels::SplitRows rows_;
+  Tensor levels_, scales_, sums_;
+  SplitRows rows_;
 };
 
-/// Multiplies with the quantized values by int8 dot products.
-void vnni_out(const Tensor& y, const Tensor& x, const Panels& w) {
-  namespace vnni = kernels::avx512_vnni;
+/// Multiplies rounded rows with the quantized values.
+void integers_out(const Tensor& y, const Tensor& x, const Panels& w) {
   const PanelShape shape = w.layout.shape();
-  const Parts parts(x, w);
+  const IntegerLoops loops = integer_loops(w.format);
+  const IntegerRows rounded(x, w, loops);
   for_panels(w, [&](int64_t panel) {
-    float products[vnni::kMaxRows * kPanelOutputs];
-    for (int64_t row = 0; row < y.size(0); row += vnni::kMaxRows) {
-      const Range rows{row, std::min(row + vnni::kMaxRows, y.size(0))};
-      vnni::multiply(products, parts.from(row), rows.size(), panel_of(w, panel), shape);
+    float products[kernels::avx512_vnni::kMaxRows * kPanelOutputs];
+    for (int64_t row = 0; row < y.size(0); row += loops.most_rows) {
+      const Range rows{row, std::min(row + loops.most_rows, y.size(0))};
+      loops.multiply(products, rounded.from(row), rows.size(), panel_of(w, panel), shape);
       store(y, rows, products, panel);
     }
   });
@@ -229,15 +252,15 @@ void many_rows_out(Tensor& y, const Tensor& x, const Panels& w) {
 
 // --- the choice --------------------------------------------------------------------------------------------
 
-enum class Method { vnni, few_rows_fp32, bf16, dequantized };
+enum class Method { integers, few_rows_fp32, bf16, dequantized };
 
 Method method_of(const Tensor& x, const Panels& w) {
   const Isa isa = base::best_isa();
   const bool is_narrow = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
-  if (w.format.int8_activations) return Method::vnni;
+  if (w.format.int8_activations) return Method::integers;
   if (w.format.is_quantized()) {
-    if (is_narrow && isa >= Isa::avx512_vnni) {
-      if (x.size(0) <= kMostVnniRows) return Method::vnni;
+    if (is_narrow) {
+      if (x.size(0) <= kMostIntegerRows) return Method::integers;
     } else if (x.scalar_type() != at::kDouble && x.size(0) <= kMostFp32Rows) {
       return Method::few_rows_fp32;
     }
@@ -268,8 +291,8 @@ void product_out(Tensor& y, const Tensor& x, const Panels& w) {
     return;
   }
   switch (method_of(x, w)) {
-    case Method::vnni:
-      return vnni_out(y, x, w);
+    case Method::integers:
+      return integers_out(y, x, w);
     case Method::few_rows_fp32:
       return few_rows_fp32_out(y, x, w);
     case Method::bf16:
@@ -281,8 +304,9 @@ void product_out(Tensor& y, const Tensor& x, const Panels& w) {
 
 std::string product_name(const Tensor& x, const Panels& w) {
   switch (method_of(x, w)) {
-    case Method::vnni:
-      return w.format.int8_activations ? "int8 activations, avx512_vnni" : "packed, avx512_vnni";
+    case Method::integers:
+      if (w.format.int8_activations) return "int8 activations, avx512_vnni";
+      return std::string("packed, ") + base::name_of(std::min(base::best_isa(), Isa::avx512_vnni));
     case Method::few_rows_fp32:
       return std::string("packed, ") + base::name_of(base::loops_isa());
     case Method::bf16:

@@ -1,0 +1,30 @@
+// Rows rounded to integers for products with quantized weights.
+//
+// For each run of columns of a panel, x ≈ level · scale. The loops that multiply say how levels are stored.
+#pragma once
+#include "shardwise/kernels/panel_shape.h"
+
+namespace shardwise::kernels {
+
+struct SplitRows {
+  int8_t* levels;       // [rows, row_bytes]
+  float* scales;        // [rows, runs]
+  int32_t* sums;        // [rows, runs, sum_count]: of a run's levels
+  int64_t level_bytes;  // of an element
+  int64_t sum_count;    // of a run
+  int64_t columns;      // of a row, with padding
+  int64_t runs;
+
+  /// Returns the bytes of one row's levels.
+  int64_t row_bytes() const { return level_bytes * columns; }
+  /// Returns the rows from `row` on.
+  SplitRows from(int64_t row) const {
+    SplitRows rest = *this;
+    rest.levels += row * row_bytes();
+    rest.scales += row * runs;
+    rest.sums += row * runs * sum_count;
+    return rest;
+  }
+};
+
+}  // namespace shardwise::kernels
