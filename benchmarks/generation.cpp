@@ -1,10 +1,10 @@
 // One rank of the generation benchmark: a model with the shape of Llama-3.2-1B and random weights.
 //
-//   bench_generation decode|prefill|read [bf16|fp32|int8|int4|int4-g32]
+//   bench_generation decode|prefill|read [bf16|fp32|int8|int4|int4-g32] [precise|int8]
 //
 // decode: a step generates one token, with a context of 32 tokens and those of the previous steps. prefill: a
 // step processes a prompt of 512 tokens. read: a step reads every weight once, a lower bound for the time of
-// decode. Quantized weights have an int8 head.
+// decode. Quantized weights have an int8 head; the last argument rounds activations.
 #include "shardwise/bench/generation.h"
 #include "benchmarks/worker.h"
 #include "shardwise/base/memory_counter.h"
@@ -15,7 +15,7 @@ using namespace shardwise;
 
 constexpr int64_t kContext = 32, kPrompt = 512;
 
-config::Config shape(const std::string& format) {
+config::Config shape(const std::string& format, bool int8_activations) {
   config::Config config = config::preset("llama-3.2-1b");
   config.max_position_embeddings = 4096;
   if (format.starts_with("int")) {
@@ -25,7 +25,8 @@ config::Config shape(const std::string& format) {
                                          : format == "int4" ? 128
                                                             : 32,
                            .embeddings = true,
-                           .int8_head = true};
+                           .int8_head = true,
+                           .int8_activations = int8_activations};
   }
   return config;
 }
@@ -37,8 +38,9 @@ int main(int argc, char** argv) {
   base::keep_freed_memory();
   base::install_memory_counter();
   const comm::Group group = bench::join(launch::launch_context_from_env());
-  model::DecoderWeights weights(shape(format), group, format == "fp32" ? at::kFloat : at::kBFloat16,
-                                model::WeightUse::inference);
+  const bool int8_activations = argc > 3 && std::string(argv[3]) == "int8";
+  model::DecoderWeights weights(shape(format, int8_activations), group,
+                                format == "fp32" ? at::kFloat : at::kBFloat16, model::WeightUse::inference);
   weights.initialize_(/*seed=*/1);
   bench::Texts text(weights, /*count=*/1, what == "prefill" ? kPrompt : kContext);
   uint64_t sum = 0;

@@ -217,12 +217,13 @@ def tokenize(rounds, steps):
     return "\n".join(sections)
 
 
-def bench_generation(what, kind):
-    return [str(BUILD / "benchmarks" / "bench_generation"), what, kind]
+def bench_generation(what, kind, activations="precise"):
+    return [str(BUILD / "benchmarks" / "bench_generation"), what, kind, activations]
 
 
-def ours(what, kind):
-    return Candidate(f"shardwise TP=2 {kind}, 1 thread per rank", bench_generation(what, kind), 2, 1)
+def ours(what, kind, activations="precise"):
+    name = kind if activations == "precise" else f"{kind}, int8 activations"
+    return Candidate(f"shardwise TP=2 {name}, 1 thread per rank", bench_generation(what, kind, activations), 2, 1)
 
 
 def llama_cpp(what, file):
@@ -279,17 +280,31 @@ def prefill(rounds, steps):
 
 
 def prefill_sections(directory, rounds, steps):
+    """In two parts: all candidates at once need more than 20 GB."""
     two, theirs, llama = ours("prefill", "bf16"), transformers("prefill"), llama_cpp("prefill", directory / "bf16.gguf")
     one = Candidate("shardwise TP=1 bf16, 2 threads", bench_generation("prefill", "bf16"), 1, 2)
-    int8, int4 = ours("prefill", "int8"), ours("prefill", "int4")
-    q8_0, q4_0 = (llama_cpp("prefill", directory / f"{name}.gguf") for name in ("q8_0", "q4_0"))
-    candidates = [two, one, theirs, llama, int8, q8_0, int4, q4_0]
+    candidates = [two, one, theirs, llama]
     interleave(candidates, rounds, steps, warm_up=1)
-    return report(f"prefill, {SHAPE}: a step is a prompt of 512 tokens", candidates,
-                  [("llama.cpp bf16 / ours bf16", llama, two, 1.05), ("transformers / ours bf16", theirs, two, 1.05),
-                   ("transformers / ours TP=1", theirs, one, None), ("ours bf16 / ours int8", two, int8, 1.0),
-                   ("ours bf16 / ours int4", two, int4, 1.0), ("llama.cpp q8_0 / ours int8", q8_0, int8, None),
-                   ("llama.cpp q4_0 / ours int4", q4_0, int4, None)])
+    title = f"prefill, {SHAPE}: a step is a prompt of 512 tokens"
+    in_bf16 = report(title, candidates,
+                     [("llama.cpp bf16 / ours bf16", llama, two, 1.05), ("transformers / ours bf16", theirs, two, 1.05),
+                      ("transformers / ours TP=1", theirs, one, None)])
+    return in_bf16 + "\n" + prefill_quantized(directory, rounds, steps)
+
+
+def prefill_quantized(directory, rounds, steps):
+    two = ours("prefill", "bf16")
+    candidates, comparisons = [two], []
+    for kind, theirs in (("int8", "q8_0"), ("int4", "q4_0")):
+        precise, rounded = ours("prefill", kind), ours("prefill", kind, "int8")
+        llama = llama_cpp("prefill", directory / f"{theirs}.gguf")
+        candidates += [precise, rounded, llama]
+        comparisons += [(f"ours bf16 / ours {kind}", two, precise, 1.0),
+                        (f"ours bf16 / ours {kind}, int8 activations", two, rounded, 1.0),
+                        (f"llama.cpp {theirs} / ours {kind}", llama, precise, None),
+                        (f"llama.cpp {theirs} / ours {kind}, int8 activations", llama, rounded, None)]
+    interleave(candidates, rounds, steps, warm_up=1)
+    return report("prefill with quantized weights; llama.cpp rounds activations to int8", candidates, comparisons)
 
 
 class Loader:
