@@ -10,6 +10,7 @@
 #include "shardwise/kernels/panel_rows_int16_isa.h"
 #include "shardwise/kernels/panel_rows_isa.h"
 #include "shardwise/kernels/panel_rows_vnni.h"
+#include "shardwise/kernels/panel_store_isa.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -47,13 +48,8 @@ void store(const Tensor& y, const Range& rows, const float* products, int64_t pa
   const int64_t stride = y.size(1), first = panel * kPanelOutputs;
   const int64_t outputs = std::min(kPanelOutputs, stride - first);
   kernels::with_element_type("quantized product", y.scalar_type(), [&]<class T>(T) {
-    T* to = elements_<T>(y) + rows.begin * stride + first;
-    for (int64_t row = 0; row < rows.size(); ++row) {
-      for (int64_t o = 0; o < outputs; ++o) {
-        const auto value = static_cast<base::Accumulator<T>>(products[row * kPanelOutputs + o]);
-        to[row * stride + o] = base::narrow<T>(value);
-      }
-    }
+    kernels::panel_store_loops<T>().store(elements_<T>(y) + rows.begin * stride + first, stride, products,
+                                          rows.size(), outputs);
   });
 }
 
@@ -103,20 +99,22 @@ IntegerLoops integer_loops(const quant::Format& format) {
   return {2, 1, kernels::kMaxInt16Rows, of_bf16.split, of_fp16.split, nullptr, of_bf16.multiply};
 }
 
-/// Rows rounded to integers, with their memory.
+/// Rows rounded to integers, with their memory: one allocation, which counts for few rows.
 class IntegerRows {
  public:
-  IntegerRows(const Tensor& x, const Panels& w, const IntegerLoops& loops)
-      : levels_(at::empty({x.size(0), loops.level_bytes * w.layout.columns()}, at::kChar)),
-        scales_(at::empty({x.size(0), w.layout.shape().run_count}, at::kFloat)),
-        sums_(at::empty({x.size(0), w.layout.shape().run_count, loops.sum_count}, at::kInt)),
-        rows_{elements_<int8_t>(levels_),
-              elements_<float>(scales_),
-              elements_<int32_t>(sums_),
-              loops.level_bytes,
-              loops.sum_count,
-              w.layout.columns(),
-              scales_.size(1)} {
+  IntegerRows(const Tensor& x, const Panels& w, const IntegerLoops& loops) {
+    const int64_t m = x.size(0), columns = w.layout.columns(), runs = w.layout.shape().run_count;
+    const int64_t level_bytes = base::blocks_of({0, m * loops.level_bytes * columns}, 64).size() * 64,
+                  scale_bytes = m * runs * int64_t{sizeof(float)};
+    memory_ = at::empty({level_bytes + scale_bytes * (1 + loops.sum_count)}, at::kChar);
+    auto* levels = elements_<int8_t>(memory_);
+    rows_ = {levels,
+             reinterpret_cast<float*>(levels + level_bytes),
+             reinterpret_cast<int32_t*>(levels + level_bytes + scale_bytes),
+             loops.level_bytes,
+             loops.sum_count,
+             columns,
+             runs};
     const at::ScalarType dtype = x.scalar_type();
     const Tensor in_order = ordered(x, w, dtype == at::kDouble ? at::kFloat : dtype);
     if (dtype == at::kBFloat16) {
@@ -140,8 +138,8 @@ class IntegerRows {
     });
   }
 
-  Tensor levels_, scales_, sums_;
-  SplitRows rows_;
+  Tensor memory_;
+  SplitRows rows_{};
 };
 
 /// Multiplies rounded rows with the quantized values.
