@@ -37,8 +37,7 @@ constexpr int kSumsInRegisters = sizeof(Words) == 64 ? 16 : 8;
 
 // --- splitting ---------------------------------------------------------------------------------------------
 
-/// The position of each column in a line's pairs.
-template <int bits>
+/// Returns the position of a line's column in its pairs.
 constexpr int position_of(int column) {
   return column / 4 * 4 + (column % 2) * 2 + column % 4 / 2;
 }
@@ -64,7 +63,7 @@ void split_row(int16_t* levels, float* scales, int32_t* sums, const T* x, const 
       constexpr float kRound = 12582912.0F;  // adding 1.5 · 2^23 rounds to an integer
       const float level = (widen(x[k]) * inverse + kRound) - kRound;
       const int32_t integer = level == level ? static_cast<int32_t>(level) : 0;
-      levels[k / kColumns * kColumns + position_of<bits>(static_cast<int>(k % kColumns))] =
+      levels[k / kColumns * kColumns + position_of(static_cast<int>(k % kColumns))] =
           static_cast<int16_t>(integer);
       sum += integer;
     }
