@@ -13,9 +13,9 @@ import statistics
 import subprocess
 import sys
 
+from candidates import Candidate, interleave
 from figures import Figure, Ratio
 from machine import cpu_family, cpu_name
-from run import Candidate, interleave
 
 # Program of benchmarks/, arguments, steps per round.
 WORKERS = [("bench_train_step", ["sp"], 2), ("bench_train_step", ["tp"], 2), ("bench_gated_mlp", ["fp32", "sp"], 1),

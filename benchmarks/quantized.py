@@ -18,7 +18,7 @@ import sys
 import sysconfig
 import tempfile
 
-from run import ROOT, cpu_name
+from machine import ROOT, cpu_name
 
 PROGRAM = ROOT / "build/shardwise"
 KINDS = {"bf16": [], "int8, a scale for each row": ["--quantize", "int8"],
