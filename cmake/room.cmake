@@ -9,8 +9,8 @@
 #
 # `<name>_isa.cpp` files are compiled once per instruction set, with SHARDWISE_ISA as their namespace, and selected at run
 # time. Their headers define no function that is emitted out of line, so that they share none with other files
-# (tools/check_isa_symbols). `<name>_vnni.cpp` and `<name>_bf16.cpp` files are compiled only for the instruction set whose
-# instructions they name: AVX-512 VNNI, and AVX-512 BF16 with it.
+# (tools/check_isa_symbols). `<name>_vnni.cpp`, `<name>_bf16.cpp` and `<name>_amx.cpp` files are compiled only for the
+# instruction set whose instructions they name: AVX-512 VNNI, AVX-512 BF16 with it, AMX with both.
 #
 # A directory that contains `no_<part>.cpp` is an optional part (cmake/optional.cmake): with SHARDWISE_HAS_<PART> all its
 # other sources are compiled, without it only this one.
@@ -21,6 +21,7 @@ set(SHARDWISE_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512
     -mprefer-vector-width=512)
 set(SHARDWISE_ISA_FLAGS_avx512_vnni ${SHARDWISE_ISA_FLAGS_avx512} -mavx512vnni)
 set(SHARDWISE_ISA_FLAGS_avx512_bf16 ${SHARDWISE_ISA_FLAGS_avx512_vnni} -mavx512bf16)
+set(SHARDWISE_ISA_FLAGS_amx ${SHARDWISE_ISA_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16)
 
 function(_shardwise_find result)
   set(sources "")
@@ -87,11 +88,13 @@ function(shardwise_room room)
   _shardwise_choose(sources "${room}" "${sources}")
   set(isa_sources ${sources})
   list(FILTER isa_sources INCLUDE REGEX "_isa\\.cpp$")
-  foreach(suffix vnni bf16)
-    set(${suffix}_sources ${sources})
-    list(FILTER ${suffix}_sources INCLUDE REGEX "_${suffix}\\.cpp$")
+  set(wide_isas avx512_vnni avx512_bf16 amx)  # of files that name one
+  foreach(isa ${wide_isas})
+    string(REPLACE "avx512_" "" suffix ${isa})
+    set(${isa}_sources ${sources})
+    list(FILTER ${isa}_sources INCLUDE REGEX "_${suffix}\\.cpp$")
   endforeach()
-  list(FILTER sources EXCLUDE REGEX "(_isa|_vnni|_bf16|/main)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(_isa|_vnni|_bf16|_amx|/main)\\.cpp$")
   string(REPLACE "/" "_" name "${room}")
   set(target shardwise_${name})
   _shardwise_library(${name} ${target} ${sources})
@@ -104,11 +107,11 @@ function(shardwise_room room)
       _shardwise_isa(${target} ${isa} "${isa_sources}")
     endif()
   endforeach()
-  foreach(suffix vnni bf16)
-    if(${suffix}_sources)
-      _shardwise_isa(${target} avx512_${suffix} "${${suffix}_sources}")
+  foreach(isa ${wide_isas})
+    if(${isa}_sources)
+      _shardwise_isa(${target} ${isa} "${${isa}_sources}")
       # GCC 12 reports the undefined vectors of its own intrinsics (GCC bug 105593).
-      target_compile_options(${target}_avx512_${suffix} PRIVATE -Wno-uninitialized
+      target_compile_options(${target}_${isa} PRIVATE -Wno-uninitialized
         $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
     endif()
   endforeach()

@@ -2,6 +2,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "shardwise/base/environment.h"
@@ -9,7 +12,15 @@
 namespace shardwise::base {
 namespace {
 
-constexpr Isa kAll[] = {Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::avx512_bf16};
+constexpr Isa kAll[] = {Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::avx512_bf16, Isa::amx};
+
+/// Asks Linux to save the registers of AMX's tiles for this process, which it does only on request; all
+/// threads share the permission. Source: Linux, Documentation/arch/x86/xstate.rst.
+bool can_use_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+         __builtin_cpu_supports("amx-int8") && ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
 
 // The features are those of SHARDWISE_ISA_FLAGS_* in cmake/room.cmake.
 Isa detect() {
@@ -19,7 +30,8 @@ Isa detect() {
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
     return Isa::avx2;
   if (!__builtin_cpu_supports("avx512vnni")) return Isa::avx512;
-  return __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512_vnni;
+  if (!__builtin_cpu_supports("avx512bf16")) return Isa::avx512_vnni;
+  return can_use_tiles() ? Isa::amx : Isa::avx512_bf16;
 }
 
 Isa limited() {
@@ -27,8 +39,8 @@ Isa limited() {
   if (!limit) return processor_isa();
   for (const Isa isa : kAll)
     if (*limit == name_of(isa)) return std::min(isa, processor_isa());
-  TORCH_CHECK_VALUE(false, "environment: SHARDWISE_MAX_ISA must be baseline, avx2, avx512, avx512_vnni or ",
-                    "avx512_bf16; got ", *limit, " [SW0705]");
+  TORCH_CHECK_VALUE(false, "environment: SHARDWISE_MAX_ISA must be baseline, avx2, avx512, avx512_vnni, ",
+                    "avx512_bf16 or amx; got ", *limit, " [SW0705]");
 }
 
 }  // namespace
@@ -59,6 +71,8 @@ const char* name_of(Isa isa) {
       return "avx512_vnni";
     case Isa::avx512_bf16:
       return "avx512_bf16";
+    case Isa::amx:
+      return "amx";
   }
   return "";
 }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "shardwise/bench/probe_amx.h"
 #include "shardwise/bench/probe_bf16.h"
 #include "shardwise/bench/probe_isa.h"
 #include "shardwise/kernels/threads.h"
@@ -32,6 +33,12 @@ uint64_t read_once(const parallel::Parameter& weight) {
 }
 
 ArithmeticProbe::ArithmeticProbe(at::ScalarType dtype) {
+  if (dtype == at::kBFloat16 && base::best_isa() >= base::Isa::amx) {
+    name_ = "tdpbf16ps";
+    loop_ = amx::multiply_add_tiles;
+    operations_per_iteration_ = amx::kTileOperations;
+    return;
+  }
   if (dtype == at::kBFloat16 && base::best_isa() >= base::Isa::avx512_bf16) {
     name_ = "vdpbf16ps";
     loop_ = avx512_bf16::multiply_add_bf16;

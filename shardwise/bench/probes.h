@@ -18,7 +18,7 @@ uint64_t read_once(const parallel::Parameter& weight);
 class ArithmeticProbe {
  public:
   /// Chooses the fastest instruction for products of `dtype`, fp32 or bf16, that our loops or torch's use:
-  /// vdpbf16ps for bf16 with AVX512-BF16, else a multiply-add of fp32.
+  /// tdpbf16ps for bf16 with AMX, vdpbf16ps with AVX512-BF16, else a multiply-add of fp32.
   explicit ArithmeticProbe(at::ScalarType dtype);
 
   /// Returns the instruction, for output: "vdpbf16ps" or "fp32 multiply-add, avx512".

@@ -1,19 +1,17 @@
 #include "shardwise/quant/product.h"
 
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 
-#include "shardwise/kernels/panel_pairs_bf16.h"
-#include "shardwise/kernels/panel_rows_bf16.h"
 #include "shardwise/kernels/panel_rows_int16_isa.h"
 #include "shardwise/kernels/panel_rows_isa.h"
 #include "shardwise/kernels/panel_rows_vnni.h"
-#include "shardwise/kernels/panel_store_isa.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
+#include "shardwise/quant/bf16_product.h"
+#include "shardwise/quant/panel_products.h"
 
 namespace shardwise::quant {
 
@@ -22,43 +20,12 @@ using base::Isa;
 using base::Range;
 using kernels::elements;
 using kernels::elements_;
-using kernels::kPanelLineBytes;
 using kernels::kPanelOutputs;
 using kernels::PanelRun;
 using kernels::PanelShape;
 using kernels::SplitRows;
 
 namespace {
-
-// --- what all products share -------------------------------------------------------------------------------
-
-/// Returns `x` [m, layout.columns()] in the order of the panels' columns, with zeros in padding.
-Tensor ordered(const Tensor& x, const Panels& w, at::ScalarType dtype) {
-  const Tensor converted = x.to(dtype).contiguous();
-  if (!w.column_order.defined()) return converted;
-  return at::constant_pad_nd(converted, {0, 1}).index_select(1, w.column_order);
-}
-
-const uint8_t* panel_of(const Panels& w, int64_t panel) {
-  return elements<uint8_t>(w.data) + panel * w.layout.panel_bytes();
-}
-
-/// Stores the products of some rows with one panel, [rows, 64], in its columns of y.
-void store(const Tensor& y, const Range& rows, const float* products, int64_t panel) {
-  const int64_t stride = y.size(1), first = panel * kPanelOutputs;
-  const int64_t outputs = std::min(kPanelOutputs, stride - first);
-  kernels::with_element_type("quantized product", y.scalar_type(), [&]<class T>(T) {
-    kernels::panel_store_loops<T>().store(elements_<T>(y) + rows.begin * stride + first, stride, products,
-                                          rows.size(), outputs);
-  });
-}
-
-/// Calls f(panel) for all panels, in parallel.
-void for_panels(const Panels& w, c10::function_ref<void(int64_t)> f) {
-  kernels::for_ranges(w.data.size(0), kPanelOutputs * w.layout.columns(), [&](int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; ++panel) f(panel);
-  });
-}
 
 // --- few rows ----------------------------------------------------------------------------------------------
 
@@ -68,13 +35,15 @@ constexpr int64_t kMostIntegerRows = 64;
 constexpr int64_t kMostFp32Rows = 16;
 
 void few_rows_fp32_out(const Tensor& y, const Tensor& x, const Panels& w) {
-  const Tensor wide = ordered(x, w, at::kFloat);
+  const Tensor wide = in_panel_order(x, w, at::kFloat);
   const PanelShape shape = w.layout.shape();
   const auto loops = kernels::panel_rows_loops<float>();
-  for_panels(w, [&](int64_t panel) {
-    float products[kMostFp32Rows * kPanelOutputs];
-    loops.multiply(products, elements<float>(wide), wide.size(1), wide.size(0), panel_of(w, panel), shape);
-    store(y, {0, y.size(0)}, products, panel);
+  for_panel_ranges(w, [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) {
+      float products[kMostFp32Rows * kPanelOutputs];
+      loops.multiply(products, elements<float>(wide), wide.size(1), wide.size(0), panel_of(w, panel), shape);
+      store_panel(y, {0, y.size(0)}, products, panel);
+    }
   });
 }
 
@@ -116,7 +85,7 @@ class IntegerRows {
              columns,
              runs};
     const at::ScalarType dtype = x.scalar_type();
-    const Tensor in_order = ordered(x, w, dtype == at::kDouble ? at::kFloat : dtype);
+    const Tensor in_order = in_panel_order(x, w, dtype == at::kDouble ? at::kFloat : dtype);
     if (dtype == at::kBFloat16) {
       split(in_order, w.layout.shape(), loops.split_bf16);
     } else if (dtype == at::kHalf) {
@@ -147,83 +116,20 @@ void integers_out(const Tensor& y, const Tensor& x, const Panels& w) {
   const PanelShape shape = w.layout.shape();
   const IntegerLoops loops = integer_loops(w.format);
   const IntegerRows rounded(x, w, loops);
-  for_panels(w, [&](int64_t panel) {
+  const auto multiply_panel = [&](int64_t panel) {
     float products[kernels::avx512_vnni::kMaxRows * kPanelOutputs];
     for (int64_t row = 0; row < y.size(0); row += loops.most_rows) {
       const Range rows{row, std::min(row + loops.most_rows, y.size(0))};
       loops.multiply(products, rounded.from(row), rows.size(), panel_of(w, panel), shape);
-      store(y, rows, products, panel);
+      store_panel(y, rows, products, panel);
     }
+  };
+  for_panel_ranges(w, [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) multiply_panel(panel);
   });
 }
 
-// --- many rows ---------------------------------------------------------------------------------------------
-
-/// Columns that are dequantized at once: 128 KB of bf16, for the second-level cache.
-constexpr int64_t kDepth = 1024;
-
-/// Returns how many bf16 columns are multiplied at once. Up to 64 rows: 64 KB, which stay in the second-level
-/// cache while the next ones are prefetched. More rows read their sums less often with more columns.
-int64_t bf16_depth(int64_t rows) {
-  return rows <= 64 ? 512 : 2048;
-}
-
-/// Returns the end of the runs from `run` on that have at most kDepth columns, and their columns.
-std::pair<int64_t, int64_t> depth_of(const PanelShape& shape, int64_t run) {
-  int64_t columns = 0;
-  while (run < shape.run_count) {
-    const int64_t more = shape.runs[run].lines * shape.columns_per_line();
-    if (columns > 0 && columns + more > kDepth) break;
-    columns += more;
-    ++run;
-  }
-  return {run, columns};
-}
-
-/// Adds the product of one panel of bf16 to `products` [m, 64].
-void add_bf16_panel(float* products, const Tensor& rows, const uint8_t* panel) {
-  const int64_t m = rows.size(0), columns = rows.size(1), depth = bf16_depth(m);
-  for (int64_t column = 0; column < columns; column += depth) {
-    kernels::avx512_bf16::add_lines(products, elements<base::Bf16>(rows) + column, columns, m,
-                                    panel + column / 2 * kPanelLineBytes,
-                                    std::min(depth, columns - column) / 2, /*is_in_memory=*/true);
-  }
-}
-
-/// Dequantizes one panel to bf16 in `values` [kDepth / 2, 64], part by part, and adds its product.
-void add_quantized_panel(float* products, const Tensor& rows, const uint8_t* panel, const PanelShape& shape,
-                         const Tensor& values) {
-  const int64_t m = rows.size(0), columns = rows.size(1);
-  for (int64_t run = 0, column = 0; run < shape.run_count;) {
-    const auto [last, depth] = depth_of(shape, run);
-    kernels::avx512_bf16::dequantize_pairs(elements_<uint32_t>(values), panel, run, last - run, shape);
-    kernels::avx512_bf16::add_lines(products, elements<base::Bf16>(rows) + column, columns, m,
-                                    elements<uint8_t>(values), depth / 2, /*is_in_memory=*/false);
-    run = last;
-    column += depth;
-  }
-}
-
-/// Multiplies in bf16 and accumulates in fp32.
-void bf16_out(const Tensor& y, const Tensor& x, const Panels& w) {
-  const Tensor rows = ordered(x, w, at::kBFloat16);
-  const PanelShape shape = w.layout.shape();
-  const int64_t m = rows.size(0);
-  kernels::for_ranges(w.data.size(0), kPanelOutputs * w.layout.columns(), [&](int64_t begin, int64_t end) {
-    const Tensor products = at::empty({m, kPanelOutputs}, at::kFloat);
-    const Tensor values =
-        w.format.is_quantized() ? at::empty({kDepth / 2, kPanelOutputs}, at::kInt) : Tensor();
-    for (int64_t panel = begin; panel < end; ++panel) {
-      std::fill_n(elements_<float>(products), products.numel(), 0.0F);
-      if (w.format.is_quantized()) {
-        add_quantized_panel(elements_<float>(products), rows, panel_of(w, panel), shape, values);
-      } else {
-        add_bf16_panel(elements_<float>(products), rows, panel_of(w, panel));
-      }
-      store(y, {0, m}, elements<float>(products), panel);
-    }
-  });
-}
+// --- many rows, dequantized --------------------------------------------------------------------------------
 
 constexpr int64_t kBlockBytes = int64_t{4} << 20;  // fits a core's share of the last-level cache
 
@@ -253,7 +159,6 @@ void many_rows_out(Tensor& y, const Tensor& x, const Panels& w) {
 enum class Method { integers, few_rows_fp32, bf16, dequantized };
 
 Method method_of(const Tensor& x, const Panels& w) {
-  const Isa isa = base::best_isa();
   const bool is_narrow = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
   if (w.format.int8_activations) return Method::integers;
   if (w.format.is_quantized()) {
@@ -263,7 +168,7 @@ Method method_of(const Tensor& x, const Panels& w) {
       return Method::few_rows_fp32;
     }
   }
-  return x.scalar_type() == at::kBFloat16 && isa >= Isa::avx512_bf16 ? Method::bf16 : Method::dequantized;
+  return x.scalar_type() == at::kBFloat16 && has_bf16_loops() ? Method::bf16 : Method::dequantized;
 }
 
 }  // namespace
@@ -294,7 +199,7 @@ void product_out(Tensor& y, const Tensor& x, const Panels& w) {
     case Method::few_rows_fp32:
       return few_rows_fp32_out(y, x, w);
     case Method::bf16:
-      return bf16_out(y, x, w);
+      return bf16_product_out(y, x, w);
     case Method::dequantized:
       return many_rows_out(y, x, w);
   }
@@ -308,7 +213,8 @@ std::string product_name(const Tensor& x, const Panels& w) {
     case Method::few_rows_fp32:
       return std::string("packed, ") + base::name_of(base::loops_isa());
     case Method::bf16:
-      return w.format.is_quantized() ? "dequantized, avx512_bf16" : "packed, avx512_bf16";
+      return std::string(w.format.is_quantized() ? "dequantized, " : "packed, ") +
+             base::name_of(base::best_isa());
     case Method::dequantized:
       return "dequantized, " + kernels::product_name(x, at::empty({w.rows, w.width()}, x.options()).t());
   }

@@ -2,9 +2,10 @@
 //
 // A few rows are multiplied with quantized values as they are read, more rows with blocks of values
 // dequantized to the dtype of `x`. Few rows of bf16 or fp16 are rounded to 16 bits per run of columns
-// (kernels/panel_rows_vnni.h, kernels/panel_rows_int16_isa.h). With AVX512-BF16, rows of bf16 are multiplied
-// with values in bf16. With Format::int8_activations, rows of any number and dtype are rounded to int8 per
-// run of columns and multiplied with quantized values.
+// (kernels/panel_rows_vnni.h, kernels/panel_rows_int16_isa.h). With AVX512-BF16 or AMX, more rows of bf16,
+// and all with bf16 weights, are multiplied with values in bf16 (bf16_product.h). With
+// Format::int8_activations, rows of any number and dtype are rounded to int8 per run of columns and
+// multiplied with quantized values.
 #pragma once
 #include <string>
 
@@ -22,8 +23,8 @@ bool can_round_activations();
 void product_out(at::Tensor& y, const at::Tensor& x, const Panels& w);
 
 /// Returns what product_out uses for these operands, for output: "packed, avx512_vnni",
-/// "int8 activations, avx512_vnni", "dequantized, avx512_bf16" or "dequantized, " and the name of the dense
-/// product.
+/// "int8 activations, avx512_vnni", "packed, amx", "dequantized, avx512_bf16" or "dequantized, " and the name
+/// of the dense product.
 std::string product_name(const at::Tensor& x, const Panels& w);
 
 /// Looks up rows of a vocabulary shard: y[i] = row ids[i] − begin of W, or zeros if W does not contain that

@@ -56,7 +56,9 @@ TEST(InstructionSets, AreThoseThatLinuxNames) {
   const bool has_avx2 = has({"avx2", "fma", "f16c"});
   const bool has_avx512 = has_avx2 && has({"avx512f", "avx512bw", "avx512vl", "avx512dq"});
   const bool has_vnni = has_avx512 && has({"avx512_vnni"}), has_bf16 = has_vnni && has({"avx512_bf16"});
-  EXPECT_EQ(base::processor_isa(), has_bf16     ? Isa::avx512_bf16
+  const bool has_amx = has_bf16 && has({"amx_tile", "amx_bf16", "amx_int8"});
+  EXPECT_EQ(base::processor_isa(), has_amx      ? Isa::amx
+                                   : has_bf16   ? Isa::avx512_bf16
                                    : has_vnni   ? Isa::avx512_vnni
                                    : has_avx512 ? Isa::avx512
                                    : has_avx2   ? Isa::avx2
