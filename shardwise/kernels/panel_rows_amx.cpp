@@ -11,7 +11,7 @@ constexpr int64_t kTileLines = kTileColumns / 2;  // of a tile of the weight
 constexpr int64_t kSumStride = kPanelOutputs * int64_t{sizeof(float)};
 constexpr int64_t kVectorBytes = 64;  // of a line: 16 outputs
 
-/// Lines of the weight, and those that a pass over them prefetches: its share of as many lines that follow.
+/// Lines of the weight, and what a pass over them prefetches: its share of as many lines.
 struct Lines {
   const uint8_t* first;
   int64_t tiles;
@@ -76,14 +76,13 @@ void add_one_by_four(float* y, const Bf16* x, const Lines& w) {
 }
 
 /// Adds full tiles of the weight to all sums: two blocks of rows and half of the outputs at a time, a last
-/// block alone with all outputs. Each pass over the weight's columns prefetches its share of the lines that
-/// follow.
-void add_tiles(float* y, const TiledRows& x, const uint8_t* line, int64_t tiles, bool is_in_memory) {
+/// block alone with all outputs. Each pass over the weight's columns prefetches its share of `next`.
+void add_tiles(float* y, const TiledRows& x, const uint8_t* line, int64_t tiles, const uint8_t* next) {
   const int64_t pairs = x.row_tiles / 2, passes = 2 * pairs + x.row_tiles % 2;
   const int64_t share = kTileLines * kPanelLineBytes / passes / 64 * 64;
   Lines w{line, tiles, nullptr, share};
   const auto next_pass = [&](int64_t pass) {
-    if (is_in_memory) w.ahead = line + tiles * kTileLines * kPanelLineBytes + pass * tiles * share;
+    if (next) w.ahead = next + pass * tiles * share;
   };
   int64_t pass = 0;
   for (int64_t half = 0; half < 2; ++half) {
@@ -117,16 +116,16 @@ void pack_rows(Bf16* tiles, const Bf16* x, int64_t x_stride, int64_t rows, int64
   }
 }
 
-void add_lines(float* y, const TiledRows& x, const uint8_t* line, int64_t lines, bool is_in_memory) {
+void add_lines(float* y, const TiledRows& x, const uint8_t* line, int64_t lines, const uint8_t* next) {
   const Tiles configured;
   const int64_t tiles = lines / kTileLines, rest = lines % kTileLines;
-  add_tiles(y, x, line, tiles, is_in_memory);
+  add_tiles(y, x, line, tiles, next);
   if (rest == 0) return;
   alignas(64) uint8_t padded[kTileLines * kPanelLineBytes] = {};
   __builtin_memcpy(padded, line + tiles * kTileLines * kPanelLineBytes, rest * kPanelLineBytes);
   write_to_memory(padded);
   add_tiles(y, {x.tiles + tiles * kTileBytes / 2, x.row_tiles, x.row_tile_columns}, padded, 1,
-            /*is_in_memory=*/false);
+            /*next=*/nullptr);
 }
 
 }  // namespace shardwise::kernels::amx

@@ -31,8 +31,8 @@ struct TiledRows {
 };
 
 /// y[row · 64 + o] += Σ_j x[row, j] · w[o][j] for the 2·lines columns of `lines` lines and all rows, padding
-/// included. Sums in an order that depends on the lines alone. If the lines are in memory and not in a cache,
-/// prefetches those that follow them.
-void add_lines(float* y, const TiledRows& x, const uint8_t* line, int64_t lines, bool is_in_memory);
+/// included. Sums in an order that depends on the lines alone. Prefetches as many lines from `next` on,
+/// unless it is null.
+void add_lines(float* y, const TiledRows& x, const uint8_t* line, int64_t lines, const uint8_t* next);
 
 }  // namespace shardwise::kernels::amx

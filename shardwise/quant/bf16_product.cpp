@@ -20,6 +20,7 @@ namespace amx = kernels::amx;
 using at::Tensor;
 using base::Bf16;
 using base::Isa;
+using base::Range;
 using kernels::elements;
 using kernels::elements_;
 using kernels::kPanelLineBytes;
@@ -30,15 +31,17 @@ namespace {
 
 /// Columns that are multiplied at once, so that their values stay in the second-level cache.
 struct Part {
-  base::Range columns;
-  base::Range runs;  // of a quantized weight
+  Range columns;
+  Range runs;  // of a quantized weight
 };
 using Parts = std::vector<Part>;
 
 /// Returns how many bf16 columns are multiplied at once. Up to 64 rows: 64 KB, which stay in the second-level
-/// cache while the next ones are prefetched. More rows read their sums less often with more columns.
+/// cache while the next ones are prefetched. More rows read their sums less often with more columns, as long
+/// as their tiles stay in that cache too.
 int64_t dense_depth(int64_t rows) {
-  return rows <= 64 ? 512 : 2048;
+  if (rows <= 64) return 512;
+  return base::best_isa() >= Isa::amx && rows > 256 ? 1024 : 2048;
 }
 
 Parts dense_parts(int64_t columns, int64_t rows) {
@@ -73,25 +76,30 @@ class Bf16Rows {
     if (is_tiled_) pack_tiles(parts);
   }
 
-  /// Returns the number of rows of sums that the loops write.
-  int64_t sum_rows() const {
-    return is_tiled_ ? amx::tiles_of_rows(rows_.size(0)) * amx::kTileRows : rows_.size(0);
+  /// Returns the number of rows of sums that the loops write for `rows` rows.
+  int64_t sum_rows(const Range& rows) const {
+    return is_tiled_ ? amx::tiles_of_rows(rows.size()) * amx::kTileRows : rows.size();
   }
 
-  /// Adds the products of the columns of part `i` with `lines` to `sums` [sum_rows, 64].
-  void add_product(float* sums, const uint8_t* lines, const Parts& parts, int64_t i,
-                   bool is_in_memory) const {
+  /// Adds the products of `rows` and the columns of part `i` with `lines` to `sums` [sum_rows, 64]. `next`:
+  /// the lines in memory that are multiplied next, or null.
+  void add_product(float* sums, const Range& rows, const uint8_t* lines, const Parts& parts, int64_t i,
+                   const uint8_t* next) const {
     const auto [begin, end] = parts[i].columns;
     const int64_t line_count = (end - begin) / 2;
     if (is_tiled_) {
-      const Bf16* first = elements<Bf16>(tiles_) + first_tile_[i] * amx::kTileBytes / 2;
-      return amx::add_lines(sums, {first, tiles_.size(0), tiles_.size(1)}, lines, line_count, is_in_memory);
+      const int64_t block = rows.begin / amx::kTileRows, columns = tiles_.size(1);
+      const Bf16* first = elements<Bf16>(tiles_) + (block * columns + first_tile_[i]) * kTile;
+      return amx::add_lines(sums, {first, amx::tiles_of_rows(rows.size()), columns}, lines, line_count, next);
     }
-    kernels::avx512_bf16::add_lines(sums, elements<Bf16>(rows_) + begin, rows_.size(1), rows_.size(0), lines,
-                                    line_count, is_in_memory);
+    const int64_t stride = rows_.size(1);
+    kernels::avx512_bf16::add_lines(sums, elements<Bf16>(rows_) + rows.begin * stride + begin, stride,
+                                    rows.size(), lines, line_count, /*is_in_memory=*/next != nullptr);
   }
 
  private:
+  static constexpr int64_t kTile = amx::kTileBytes / int64_t{sizeof(Bf16)};
+
   /// Every part begins a tile.
   void pack_tiles(const Parts& parts) {
     int64_t columns = 0;
@@ -100,12 +108,12 @@ class Bf16Rows {
       columns += amx::tiles_of_columns(part.columns.size());
     }
     const int64_t m = rows_.size(0), stride = rows_.size(1);
-    tiles_ = at::empty({amx::tiles_of_rows(m), columns, amx::kTileBytes / 2}, at::kBFloat16);
-    kernels::for_ranges(tiles_.size(0), tiles_.stride(0), [&](int64_t begin, int64_t end) {
+    tiles_ = at::empty({amx::tiles_of_rows(m), columns, kTile}, at::kBFloat16);
+    kernels::for_ranges(tiles_.size(0), columns * kTile, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         const int64_t row = block * amx::kTileRows, count = std::min(amx::kTileRows, m - row);
         for (size_t i = 0; i < parts.size(); ++i) {
-          amx::pack_rows(elements_<Bf16>(tiles_) + (block * columns + first_tile_[i]) * amx::kTileBytes / 2,
+          amx::pack_rows(elements_<Bf16>(tiles_) + (block * columns + first_tile_[i]) * kTile,
                          elements<Bf16>(rows_) + row * stride + parts[i].columns.begin, stride, count,
                          parts[i].columns.size());
         }
@@ -119,22 +127,71 @@ class Bf16Rows {
   std::vector<int64_t> first_tile_;  // of each part
 };
 
-void add_dense_panel(float* sums, const Bf16Rows& rows, const Parts& parts, const uint8_t* panel) {
-  for (int64_t i = 0; i < std::ssize(parts); ++i)
-    rows.add_product(sums, panel + parts[i].columns.begin / 2 * kPanelLineBytes, parts, i,
-                     /*is_in_memory=*/true);
+/// Rows and panels that are multiplied together, so that what they share stays in the second-level cache: a
+/// part's columns of the rows, and the sums of all panels.
+struct Blocks {
+  int64_t rows, panels;
+};
+
+Blocks blocks_of(int64_t rows) {
+  constexpr int64_t kMostRows = 512;
+  if (base::best_isa() < Isa::amx || rows <= 256) return {rows, 1};
+  const int64_t count = (rows + kMostRows - 1) / kMostRows, tiles = amx::tiles_of_rows(rows);
+  return {(tiles + count - 1) / count * amx::kTileRows, 8};
 }
 
-/// Dequantizes one panel to bf16 in `values` [kQuantizedDepth / 2, 64], part by part, and adds its product.
-void add_quantized_panel(float* sums, const Bf16Rows& rows, const Parts& parts, const uint8_t* panel,
-                         const PanelShape& shape, const Tensor& values) {
-  for (int64_t i = 0; i < std::ssize(parts); ++i) {
-    const base::Range& runs = parts[i].runs;
-    kernels::avx512_bf16::dequantize_pairs(elements_<uint32_t>(values), panel, runs.begin, runs.size(),
-                                           shape);
-    rows.add_product(sums, elements<uint8_t>(values), parts, i, /*is_in_memory=*/false);
+/// One thread's products: what all its blocks share.
+class PanelProducts {
+ public:
+  PanelProducts(const Bf16Rows& rows, const Parts& parts, const Panels& w, const Blocks& blocks)
+      : rows_(rows),
+        parts_(parts),
+        w_(w),
+        sums_(at::empty({blocks.panels, rows.sum_rows({0, blocks.rows}), kPanelOutputs}, at::kFloat)) {
+    if (w.format.is_quantized()) values_ = at::empty({kQuantizedDepth / 2, kPanelOutputs}, at::kInt);
   }
-}
+
+  /// Computes the products of `rows` with `panels`, part by part.
+  void store(const Tensor& y, const Range& rows, const Range& panels) const {
+    std::fill_n(elements_<float>(sums_), sums_.numel(), 0.0F);
+    for (int64_t i = 0; i < std::ssize(parts_); ++i) {
+      for (int64_t panel = panels.begin; panel < panels.end; ++panel)
+        add(sums_of(panel, panels), rows, panel, i, /*follows=*/panel + 1 < panels.end);
+    }
+    for (int64_t panel = panels.begin; panel < panels.end; ++panel)
+      store_panel(y, rows, sums_of(panel, panels), panel);
+  }
+
+ private:
+  float* sums_of(int64_t panel, const Range& panels) const {
+    return elements_<float>(sums_) + (panel - panels.begin) * sums_.stride(0);
+  }
+
+  const uint8_t* dense_lines(int64_t panel, int64_t part) const {
+    return panel_of(w_, panel) + parts_[part].columns.begin / 2 * kPanelLineBytes;
+  }
+
+  /// Dequantizes a part of a quantized panel, and adds its product. Of a dense weight the lines that are
+  /// multiplied next are those of the same part of the next panel, if it `follows`, or of the next part.
+  void add(float* sums, const Range& rows, int64_t panel, int64_t part, bool follows) const {
+    if (!w_.format.is_quantized()) {
+      const uint8_t* lines = dense_lines(panel, part);
+      const uint8_t* next =
+          follows ? dense_lines(panel + 1, part) : lines + parts_[part].columns.size() / 2 * kPanelLineBytes;
+      return rows_.add_product(sums, rows, lines, parts_, part, next);
+    }
+    const Range& runs = parts_[part].runs;
+    kernels::avx512_bf16::dequantize_pairs(elements_<uint32_t>(values_), panel_of(w_, panel), runs.begin,
+                                           runs.size(), w_.layout.shape());
+    rows_.add_product(sums, rows, elements<uint8_t>(values_), parts_, part, /*next=*/nullptr);
+  }
+
+  const Bf16Rows& rows_;
+  const Parts& parts_;
+  const Panels& w_;
+  Tensor sums_;    // [panels, rows, 64]
+  Tensor values_;  // of a quantized weight: [kQuantizedDepth / 2, 64] pairs
+};
 
 }  // namespace
 
@@ -143,22 +200,17 @@ bool has_bf16_loops() {
 }
 
 void bf16_product_out(const Tensor& y, const Tensor& x, const Panels& w) {
-  const PanelShape shape = w.layout.shape();
-  const bool is_quantized = w.format.is_quantized();
-  const Parts parts = is_quantized ? quantized_parts(shape) : dense_parts(w.layout.columns(), x.size(0));
+  const int64_t m = x.size(0);
+  const Parts parts =
+      w.format.is_quantized() ? quantized_parts(w.layout.shape()) : dense_parts(w.layout.columns(), m);
   const Bf16Rows rows(x, w, parts);
+  const Blocks blocks = blocks_of(m);
   for_panel_ranges(w, [&](int64_t begin, int64_t end) {
-    const Tensor sums = at::empty({rows.sum_rows(), kPanelOutputs}, at::kFloat);
-    const Tensor values = is_quantized ? at::empty({kQuantizedDepth / 2, kPanelOutputs}, at::kInt) : Tensor();
-    for (int64_t panel = begin; panel < end; ++panel) {
-      auto* sum = elements_<float>(sums);
-      std::fill_n(sum, sums.numel(), 0.0F);
-      if (is_quantized) {
-        add_quantized_panel(sum, rows, parts, panel_of(w, panel), shape, values);
-      } else {
-        add_dense_panel(sum, rows, parts, panel_of(w, panel));
-      }
-      store_panel(y, {0, y.size(0)}, sum, panel);
+    const PanelProducts products(rows, parts, w, blocks);
+    for (int64_t row = 0; row < m; row += blocks.rows) {
+      for (int64_t panel = begin; panel < end; panel += blocks.panels)
+        products.store(y, {row, std::min(row + blocks.rows, m)},
+                       {panel, std::min(panel + blocks.panels, end)});
     }
   });
 }

@@ -124,9 +124,10 @@ TEST(PackedProductOfRows, HasTheSameBitsForAnyNumberOfThreads) {
 /// The order of a sum depends on the weight alone.
 TEST(PackedProductOfRows, DoesNotDependOnTheOtherRows) {
   if (base::best_isa() < base::Isa::avx512_bf16) return;  // other products choose their order by rows
-  const Panels panels = packed_bf16(random_tensor({130, 1376}, /*seed=*/9, at::kBFloat16));
-  const Tensor x = random_tensor({70, 1376}, /*seed=*/10, at::kBFloat16), all = product(x, panels);
-  for (const int64_t rows : {1, 5, 8, 13})
+  // With AMX 9 panels are more than are multiplied together, and 1100 rows are three blocks.
+  const Panels panels = packed_bf16(random_tensor({570, 1376}, /*seed=*/9, at::kBFloat16));
+  const Tensor x = random_tensor({1100, 1376}, /*seed=*/10, at::kBFloat16), all = product(x, panels);
+  for (const int64_t rows : {1, 5, 8, 13, 70, 300, 513})
     EXPECT_TRUE(same_bits(product(x.narrow(0, 0, rows), panels), all.narrow(0, 0, rows).contiguous()))
         << rows;
 }
