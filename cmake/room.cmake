@@ -21,7 +21,7 @@ set(SHARDWISE_ISA_FLAGS_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512
     -mprefer-vector-width=512)
 set(SHARDWISE_ISA_FLAGS_avx512_vnni ${SHARDWISE_ISA_FLAGS_avx512} -mavx512vnni)
 set(SHARDWISE_ISA_FLAGS_avx512_bf16 ${SHARDWISE_ISA_FLAGS_avx512_vnni} -mavx512bf16)
-set(SHARDWISE_ISA_FLAGS_amx ${SHARDWISE_ISA_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16)
+set(SHARDWISE_ISA_FLAGS_amx ${SHARDWISE_ISA_FLAGS_avx512_bf16} -mamx-tile -mamx-bf16 -mamx-int8)
 
 function(_shardwise_find result)
   set(sources "")

@@ -69,18 +69,36 @@ void store_interleaved(int8_t* to, __m128i high, __m128i low, int64_t count) {
   _mm_mask_storeu_epi8(to + kLanes, first_lanes(2 * count > kLanes ? 2 * count - kLanes : 0), second);
 }
 
-template <int bits, int part_count, class T>
+/// Where a run's levels go.
+enum class Order { lines, tiles };
+
+constexpr int64_t kTileRows = 16, kTileColumns = 64, kTileBytes = kTileRows * kTileColumns;
+
+/// Returns the bytes from a row's levels of one run to those of the next.
+template <Order order, int part_count>
+int64_t run_bytes(int64_t columns) {
+  if (order == Order::lines) return part_count * columns;
+  return part_count * ((columns + kTileColumns - 1) / kTileColumns) * kTileBytes;
+}
+
+/// Splits the columns of a run. In tiles a part of 64 columns is consecutive, and zero in padding.
+template <int bits, int part_count, Order order, class T>
 void split_run(int8_t* parts, int32_t* sums, const T* x, int64_t columns, float scale) {
   const __m512 inverse = _mm512_set1_ps(scale > 0 ? 1 / scale : 0);
   __m512i high_sum = _mm512_setzero_si512(), low_sum = _mm512_setzero_si512();
-  for (int64_t k = 0; k < columns; k += kLanes) {
-    const int64_t count = columns - k < kLanes ? columns - k : kLanes;
+  const int64_t end = order == Order::lines ? columns : run_bytes<order, 1>(columns) / kTileRows;
+  for (int64_t k = 0; k < end; k += kLanes) {
+    const int64_t count = columns - k < kLanes ? (columns < k ? 0 : columns - k) : kLanes;
     const __m512 part = widened(first_lanes(count), x + k);
     const Parts split(_mm512_cvtps_epi32(_mm512_mul_ps(part, inverse)), part_count);
     high_sum = _mm512_add_epi32(high_sum, split.high);
     low_sum = _mm512_add_epi32(low_sum, split.low);
     const __m128i high = _mm512_cvtepi32_epi8(split.high), low = _mm512_cvtepi32_epi8(split.low);
-    if constexpr (part_count == 1) {
+    if constexpr (order == Order::tiles) {
+      int8_t* to = parts + k / kTileColumns * part_count * kTileBytes + k % kTileColumns;
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to), high);
+      if constexpr (part_count == 2) _mm_storeu_si128(reinterpret_cast<__m128i*>(to + kTileBytes), low);
+    } else if constexpr (part_count == 1) {
       _mm_mask_storeu_epi8(parts + k, first_lanes(count), high);
     } else {
       store_interleaved<bits>(parts + 2 * k, high, low, count);
@@ -90,17 +108,24 @@ void split_run(int8_t* parts, int32_t* sums, const T* x, int64_t columns, float 
   if constexpr (part_count == 2) sums[1] = _mm512_reduce_add_epi32(low_sum);
 }
 
-template <int bits, int part_count, class T>
+template <int bits, int part_count, Order order, class T>
 void split_row(int8_t* parts, float* scales, int32_t* sums, const T* x, const PanelShape& shape) {
   constexpr float kLeast = 0x1p-110f;  // below, the scale's inverse would overflow
   for (int64_t run = 0; run < shape.run_count; ++run) {
     const int64_t columns = shape.runs[run].lines * (32 / bits);
     const float magnitude = magnitude_of(x, columns);
     scales[run] = magnitude < kLeast ? 0 : magnitude / largest_of(part_count);
-    split_run<bits, part_count>(parts, sums + part_count * run, x, columns, scales[run]);
-    parts += part_count * columns;
+    split_run<bits, part_count, order>(parts, sums + part_count * run, x, columns, scales[run]);
+    parts += run_bytes<order, part_count>(columns);
     x += columns;
   }
+}
+
+/// Returns the first level of a row.
+int8_t* levels_of(const SplitRows& to, int64_t row) {
+  if (!to.is_tiled) return to.levels + row * to.row_bytes();
+  const int64_t in_tile = row % kTileRows;
+  return to.levels + (row - in_tile) * to.row_bytes() + in_tile * kTileColumns;
 }
 
 // --- multiplying -------------------------------------------------------------------------------------------
@@ -255,9 +280,11 @@ void with_constants(const PanelShape& shape, int64_t part_count, const F& f) {
 template <class T>
 void split(const SplitRows& to, const T* x, int64_t x_stride, int64_t rows, const PanelShape& shape) {
   with_constants(shape, to.sum_count, [&]<int bits, int part_count>() {
+    const auto one = to.is_tiled ? split_row<bits, part_count, Order::tiles, T>
+                                 : split_row<bits, part_count, Order::lines, T>;
     for (int64_t row = 0; row < rows; ++row)
-      split_row<bits, part_count>(to.levels + row * to.row_bytes(), to.scales + row * to.runs,
-                                  to.sums + part_count * row * to.runs, x + row * x_stride, shape);
+      one(levels_of(to, row), to.scales + row * to.runs, to.sums + part_count * row * to.runs,
+          x + row * x_stride, shape);
   });
 }
 

@@ -18,8 +18,8 @@ namespace avx512_vnni {
 /// The largest number of rows of `multiply`.
 inline constexpr int64_t kMaxRows = 8;
 
-/// Splits rows of bf16, fp16 or fp32 in the panel's order of columns, zero in padding. Runs that contain NaN
-/// or infinity have the scale NaN, those whose magnitudes are below 2^-110 have the scale 0.
+/// Splits rows of bf16, fp16 or fp32 in the panel's order of columns, zero in padding; into tiles too. Runs
+/// that contain NaN or infinity have the scale NaN, those whose magnitudes are below 2^-110 have the scale 0.
 template <class T>
 void split(const SplitRows& to, const T* x, int64_t x_stride, int64_t rows, const PanelShape& shape);
 

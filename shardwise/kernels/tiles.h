@@ -11,14 +11,15 @@ namespace shardwise::kernels::amx {
   asm volatile("" : : "r"(bytes) : "memory");
 }
 
-/// Makes all eight tiles 16 rows of 64 bytes while this lives.
+/// Makes all eight tiles 16 rows of 64 bytes while this lives; those of x and of sums, 0 to 5, can have fewer
+/// rows.
 class Tiles {
  public:
-  [[gnu::always_inline]] Tiles() {
+  [[gnu::always_inline]] explicit Tiles(int64_t rows = 16) {
     alignas(64) uint8_t config[64] = {/*palette=*/1};
     for (int tile = 0; tile < 8; ++tile) {
       config[16 + 2 * tile] = 64;  // bytes of a row
-      config[48 + tile] = 16;      // rows
+      config[48 + tile] = static_cast<uint8_t>(tile < 6 ? rows : 16);
     }
     write_to_memory(config);
     _tile_loadconfig(config);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shardwise/kernels/panel_rows_int16_isa.h"
+#include "shardwise/kernels/panel_rows_int8_amx.h"
 #include "shardwise/kernels/panel_rows_isa.h"
 #include "shardwise/kernels/panel_rows_vnni.h"
 #include "shardwise/kernels/product.h"
@@ -15,6 +16,7 @@
 
 namespace shardwise::quant {
 
+namespace amx = kernels::amx;
 using at::Tensor;
 using base::Isa;
 using base::Range;
@@ -47,9 +49,10 @@ void few_rows_fp32_out(const Tensor& y, const Tensor& x, const Panels& w) {
   });
 }
 
-/// The loops that multiply integers: those of VNNI, or of int16.
+/// The loops that multiply integers: those of AMX, of VNNI, or of int16.
 struct IntegerLoops {
   int64_t level_bytes, sum_count;  // of SplitRows
+  bool is_tiled;                   // of SplitRows
   int64_t most_rows;               // of one call
   void (*split_bf16)(const SplitRows&, const base::Bf16*, int64_t, int64_t, const PanelShape&);
   void (*split_fp16)(const SplitRows&, const base::Fp16*, int64_t, int64_t, const PanelShape&);
@@ -57,22 +60,34 @@ struct IntegerLoops {
   void (*multiply)(float*, const SplitRows&, int64_t, const uint8_t*, const PanelShape&);
 };
 
-IntegerLoops integer_loops(const quant::Format& format) {
+/// Returns the instruction set of these loops. AMX has the bits of VNNI, which is as fast for few rows.
+Isa integer_isa(int64_t rows) {
+  constexpr int64_t kLeastTiledRows = 9;
+  const bool is_tiled = base::best_isa() >= Isa::amx && rows >= kLeastTiledRows;
+  return is_tiled ? Isa::amx : std::min(base::best_isa(), Isa::avx512_vnni);
+}
+
+IntegerLoops integer_loops(const quant::Format& format, int64_t rows) {
   namespace vnni = kernels::avx512_vnni;
   if (base::best_isa() >= Isa::avx512_vnni) {
     const int64_t parts = format.int8_activations ? 1 : 2;
-    return {parts, parts, vnni::kMaxRows, vnni::split, vnni::split, vnni::split, vnni::multiply};
+    const bool is_tiled = integer_isa(rows) == Isa::amx;
+    return {parts,       parts,       is_tiled,    is_tiled ? amx::kMaxLevelRows : vnni::kMaxRows,
+            vnni::split, vnni::split, vnni::split, is_tiled ? amx::multiply_levels : vnni::multiply};
   }
   const auto of_bf16 = kernels::panel_rows_int16_loops<base::Bf16>();
   const auto of_fp16 = kernels::panel_rows_int16_loops<base::Fp16>();
-  return {2, 1, kernels::kMaxInt16Rows, of_bf16.split, of_fp16.split, nullptr, of_bf16.multiply};
+  return {2, 1, false, kernels::kMaxInt16Rows, of_bf16.split, of_fp16.split, nullptr, of_bf16.multiply};
 }
 
 /// Rows rounded to integers, with their memory: one allocation, which counts for few rows.
 class IntegerRows {
  public:
-  IntegerRows(const Tensor& x, const Panels& w, const IntegerLoops& loops) {
-    const int64_t m = x.size(0), columns = w.layout.columns(), runs = w.layout.shape().run_count;
+  IntegerRows(const Tensor& x, const Panels& w, const IntegerLoops& loops)
+      : block_(loops.is_tiled ? kTileRows : 1) {
+    const PanelShape shape = w.layout.shape();
+    const int64_t columns = loops.is_tiled ? amx::level_columns(shape) : w.layout.columns();
+    const int64_t m = blocks(x.size(0)) * block_, runs = shape.run_count;
     const int64_t level_bytes = base::blocks_of({0, m * loops.level_bytes * columns}, 64).size() * 64,
                   scale_bytes = m * runs * int64_t{sizeof(float)};
     memory_ = at::empty({level_bytes + scale_bytes * (1 + loops.sum_count)}, at::kChar);
@@ -83,30 +98,37 @@ class IntegerRows {
              loops.level_bytes,
              loops.sum_count,
              columns,
-             runs};
+             runs,
+             loops.is_tiled};
     const at::ScalarType dtype = x.scalar_type();
     const Tensor in_order = in_panel_order(x, w, dtype == at::kDouble ? at::kFloat : dtype);
     if (dtype == at::kBFloat16) {
-      split(in_order, w.layout.shape(), loops.split_bf16);
+      split(in_order, shape, loops.split_bf16);
     } else if (dtype == at::kHalf) {
-      split(in_order, w.layout.shape(), loops.split_fp16);
+      split(in_order, shape, loops.split_fp16);
     } else {
-      split(in_order, w.layout.shape(), loops.split_fp32);
+      split(in_order, shape, loops.split_fp32);
     }
   }
 
   SplitRows from(int64_t row) const { return rows_.from(row); }
 
  private:
+  static constexpr int64_t kTileRows = 16;
+
+  int64_t blocks(int64_t rows) const { return (rows + block_ - 1) / block_; }
+
   template <class T>
   void split(const Tensor& x, const PanelShape& shape,
              void (*loop)(const SplitRows&, const T*, int64_t, int64_t, const PanelShape&)) const {
-    const int64_t columns = x.size(1);
-    kernels::for_ranges(x.size(0), columns, [&](int64_t begin, int64_t end) {
-      loop(from(begin), elements<T>(x) + begin * columns, columns, end - begin, shape);
+    const int64_t m = x.size(0), columns = x.size(1);
+    kernels::for_ranges(blocks(m), block_ * columns, [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * block_;
+      loop(from(first), elements<T>(x) + first * columns, columns, std::min(end * block_, m) - first, shape);
     });
   }
 
+  int64_t block_;  // rows that are split together
   Tensor memory_;
   SplitRows rows_{};
 };
@@ -114,10 +136,10 @@ class IntegerRows {
 /// Multiplies rounded rows with the quantized values.
 void integers_out(const Tensor& y, const Tensor& x, const Panels& w) {
   const PanelShape shape = w.layout.shape();
-  const IntegerLoops loops = integer_loops(w.format);
+  const IntegerLoops loops = integer_loops(w.format, y.size(0));
   const IntegerRows rounded(x, w, loops);
   const auto multiply_panel = [&](int64_t panel) {
-    float products[kernels::avx512_vnni::kMaxRows * kPanelOutputs];
+    float products[amx::kMaxLevelRows * kPanelOutputs];
     for (int64_t row = 0; row < y.size(0); row += loops.most_rows) {
       const Range rows{row, std::min(row + loops.most_rows, y.size(0))};
       loops.multiply(products, rounded.from(row), rows.size(), panel_of(w, panel), shape);
@@ -208,8 +230,8 @@ void product_out(Tensor& y, const Tensor& x, const Panels& w) {
 std::string product_name(const Tensor& x, const Panels& w) {
   switch (method_of(x, w)) {
     case Method::integers:
-      if (w.format.int8_activations) return "int8 activations, avx512_vnni";
-      return std::string("packed, ") + base::name_of(std::min(base::best_isa(), Isa::avx512_vnni));
+      return std::string(w.format.int8_activations ? "int8 activations, " : "packed, ") +
+             base::name_of(integer_isa(x.size(0)));
     case Method::few_rows_fp32:
       return std::string("packed, ") + base::name_of(base::loops_isa());
     case Method::bf16:

@@ -2,8 +2,8 @@
 //
 // A few rows are multiplied with quantized values as they are read, more rows with blocks of values
 // dequantized to the dtype of `x`. Few rows of bf16 or fp16 are rounded to 16 bits per run of columns
-// (kernels/panel_rows_vnni.h, kernels/panel_rows_int16_isa.h). With AVX512-BF16 or AMX, more rows of bf16,
-// and all with bf16 weights, are multiplied with values in bf16 (bf16_product.h). With
+// (kernels/panel_rows_vnni.h, panel_rows_int8_amx.h, panel_rows_int16_isa.h). With AVX512-BF16 or AMX, more
+// rows of bf16, and all with bf16 weights, are multiplied with values in bf16 (bf16_product.h). With
 // Format::int8_activations, rows of any number and dtype are rounded to int8 per run of columns and
 // multiplied with quantized values.
 #pragma once
