@@ -1,5 +1,6 @@
 #include "shardwise/bench/probe_isa.h"
 
+#include "shardwise/base/prefetch.h"
 #include "shardwise/kernels/vectors.h"
 
 namespace shardwise::bench::SHARDWISE_ISA {
@@ -12,12 +13,15 @@ constexpr int kChains = 12;
 
 uint64_t read(const uint64_t* words, int64_t count) {
   // Prefetching helps on small pages: the hardware prefetcher stops at their ends.
-  constexpr int64_t kLine = 64 / sizeof(uint64_t), kAhead = 1024 / sizeof(uint64_t);
-  uint64_t sum = 0;
+  constexpr int64_t kLine = 64 / sizeof(uint64_t);
+  const int64_t ahead = base::prefetch_bytes() / int64_t{sizeof(uint64_t)};
+  uint64_t sums[kLine] = {};
   for (int64_t i = 0; i + kLine <= count; i += kLine) {
-    __builtin_prefetch(words + i + kAhead, /*rw=*/0, /*locality=*/2);
-    for (int64_t j = 0; j < kLine; ++j) sum += words[i + j];
+    __builtin_prefetch(words + i + ahead, /*rw=*/0, /*locality=*/2);
+    for (int64_t j = 0; j < kLine; ++j) sums[j] += words[i + j];
   }
+  uint64_t sum = 0;
+  for (const uint64_t part : sums) sum += part;
   return sum;
 }
 

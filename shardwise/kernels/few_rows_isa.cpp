@@ -1,5 +1,6 @@
 #include "shardwise/kernels/few_rows_isa.h"
 
+#include "shardwise/base/prefetch.h"
 #include "shardwise/kernels/loops.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
@@ -7,11 +8,10 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 
-/// Returns the software prefetch distance in bytes. The hardware prefetcher stops at page boundaries, and on
-/// Zen 4 also if software is far ahead of it: 8192 bytes read one row's weights at 5/6 of the speed. Several
-/// rows need the distance, because nothing is prefetched while the others are multiplied.
+/// Returns the software prefetch distance in bytes. Several rows need more, because nothing is prefetched
+/// while the others are multiplied.
 int64_t prefetch_distance(int64_t rows) {
-  return rows == 1 ? 1024 : 8192;
+  return rows == 1 ? base::prefetch_bytes() : 8192;
 }
 
 /// Prefetches one step's weights into the second-level cache. Near the end it prefetches beyond the weights.

@@ -1,5 +1,6 @@
 #include "shardwise/kernels/panel_rows_amx.h"
 
+#include "shardwise/base/prefetch.h"
 #include "shardwise/kernels/tiles.h"
 
 namespace shardwise::kernels::amx {
@@ -76,13 +77,14 @@ void add_one_by_four(float* y, const Bf16* x, const Lines& w) {
 }
 
 /// Adds full tiles of the weight to all sums: two blocks of rows and half of the outputs at a time, a last
-/// block alone with all outputs. Each pass over the weight's columns prefetches its share of `next`.
+/// block alone with all outputs. Each pass over the weight's columns prefetches its share of `next`, a single
+/// one what is shortly ahead.
 void add_tiles(float* y, const TiledRows& x, const uint8_t* line, int64_t tiles, const uint8_t* next) {
   const int64_t pairs = x.row_tiles / 2, passes = 2 * pairs + x.row_tiles % 2;
   const int64_t share = kTileLines * kPanelLineBytes / passes / 64 * 64;
   Lines w{line, tiles, nullptr, share};
   const auto next_pass = [&](int64_t pass) {
-    if (next) w.ahead = next + pass * tiles * share;
+    if (next) w.ahead = passes == 1 ? line + base::prefetch_bytes() : next + pass * tiles * share;
   };
   int64_t pass = 0;
   for (int64_t half = 0; half < 2; ++half) {

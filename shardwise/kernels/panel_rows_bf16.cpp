@@ -2,14 +2,14 @@
 
 #include <immintrin.h>
 
+#include "shardwise/base/prefetch.h"
+
 namespace shardwise::kernels::avx512_bf16 {
 namespace {
 
 using base::Bf16;
 
 constexpr int kLanes = 16, kVectors = kPanelOutputs / kLanes;
-/// As in panel_rows_vnni.cpp.
-constexpr int64_t kPrefetchBytes = 1024;
 /// Rows whose sums with 64 outputs the registers hold, beside a line of the weight.
 constexpr int64_t kMostRows = 6;
 
@@ -28,7 +28,7 @@ __m512bh pair(const Bf16* two) {
 class Prefetch {
  public:
   Prefetch(const uint8_t* first, int64_t lines, int64_t pass, int64_t passes)
-      : every_(passes), ahead_(first + (passes == 1 ? kPrefetchBytes : next(lines, pass, passes))) {}
+      : every_(passes), ahead_(first + (passes == 1 ? base::prefetch_bytes() : next(lines, pass, passes))) {}
   /// Prefetches nothing.
   Prefetch() = default;
 

@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 
+#include "shardwise/base/prefetch.h"
 #include "shardwise/kernels/panel_header.h"
 #include "shardwise/kernels/vectors.h"
 
@@ -114,8 +115,7 @@ template <int bits, int rows, int vectors>
 void add_lines(int32_t* sums, const int16_t* levels, int64_t levels_stride, const uint8_t* line,
                int64_t lines, int first) {
   constexpr int kPairs = 16 / bits;
-  constexpr int64_t kPrefetchBytes = 1024;  // as in panel_rows_vnni.cpp
-  const int64_t ahead = vectors == kVectorsOfLine ? kPrefetchBytes : lines * kPanelLineBytes;
+  const int64_t ahead = vectors == kVectorsOfLine ? base::prefetch_bytes() : lines * kPanelLineBytes;
   Words sum[rows][vectors];
 #pragma GCC unroll 4
   for (int r = 0; r < rows; ++r) {

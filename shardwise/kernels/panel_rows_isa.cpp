@@ -1,12 +1,10 @@
 #include "shardwise/kernels/panel_rows_isa.h"
 
+#include "shardwise/base/prefetch.h"
 #include "shardwise/kernels/panel_header.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
-
-/// Software prefetch distance, as in panel_rows_vnni.cpp.
-constexpr int64_t kPrefetchBytes = 1024;
 
 template <int bits>
 void add_line(float* __restrict sums, const uint32_t* __restrict words, const int32_t* __restrict zero_points,
@@ -24,6 +22,7 @@ void add_line(float* __restrict sums, const uint32_t* __restrict words, const in
 template <int bits>
 void multiply_row(float* __restrict y, const float* __restrict x, const uint8_t* panel,
                   const PanelShape& shape) {
+  const int64_t ahead = base::prefetch_bytes();
   PanelHeader header = {};
   int64_t header_at = -1;
   for (int o = 0; o < kPanelOutputs; ++o) y[o] = 0;
@@ -34,7 +33,7 @@ void multiply_row(float* __restrict y, const float* __restrict x, const uint8_t*
     const uint8_t* line = panel + run->begin;
     for (int64_t i = 0; i < run->lines; ++i, line += kPanelLineBytes, x += 32 / bits) {
       for (int at = 0; at < kPanelLineBytes; at += 64)
-        __builtin_prefetch(line + kPrefetchBytes + at, /*rw=*/0, /*locality=*/2);
+        __builtin_prefetch(line + ahead + at, /*rw=*/0, /*locality=*/2);
       add_line<bits>(sums, reinterpret_cast<const uint32_t*>(line), header.zero_points, x);
     }
     for (int o = 0; o < kPanelOutputs; ++o) y[o] += sums[o] * header.scales[o];

@@ -2,6 +2,8 @@
 
 #include <immintrin.h>
 
+#include "shardwise/base/prefetch.h"
+
 namespace shardwise::kernels::avx512_vnni {
 namespace {
 
@@ -11,9 +13,6 @@ constexpr float largest_of(int part_count) {
 }
 /// Outputs per vector, and elements that are split at once.
 constexpr int64_t kLanes = 16;
-/// Software prefetch distance. On Zen 4 from 4096 bytes on, the hardware prefetcher stops: int4 in groups of
-/// 32 then reads at 2/3 of the speed.
-constexpr int64_t kPrefetchBytes = 1024;
 
 // --- splitting ---------------------------------------------------------------------------------------------
 
@@ -229,7 +228,7 @@ template <int bits, int part_count, int rows, int vectors>
 void add_run(float* y, const RunRows& x, const Run& run, int64_t first, const PanelShape& shape) {
   constexpr int64_t kStep = int64_t{part_count} * (32 / bits);  // bytes of a row's parts per line
   // If there are several passes, each prefetches its outputs of the next run, so that all passes read memory.
-  const int64_t ahead = vectors == 4 ? kPrefetchBytes : run.line_count * kPanelLineBytes;
+  const int64_t ahead = vectors == 4 ? base::prefetch_bytes() : run.line_count * kPanelLineBytes;
   Sums<bits, part_count, rows, vectors> sums;
   sums.start(x, run, first, shape);
   const int8_t* parts = x.parts;
