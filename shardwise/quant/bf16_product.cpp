@@ -90,7 +90,7 @@ class Bf16Rows {
     if (is_tiled_) {
       const int64_t block = rows.begin / amx::kTileRows, columns = tiles_.size(1);
       const Bf16* first = elements<Bf16>(tiles_) + (block * columns + first_tile_[i]) * kTile;
-      return amx::add_lines(sums, {first, amx::tiles_of_rows(rows.size()), columns}, lines, line_count, next);
+      return amx::add_lines(sums, {first, rows.size(), columns}, lines, line_count, next);
     }
     const int64_t stride = rows_.size(1);
     kernels::avx512_bf16::add_lines(sums, elements<Bf16>(rows_) + rows.begin * stride + begin, stride,
