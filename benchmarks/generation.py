@@ -21,7 +21,7 @@ def ours(what, kind, activations="precise"):
 def llama_cpp(what, file):
     python = ROOT / ".venv-bench" / "bin" / "python"
     command = [str(python), str(ROOT / "benchmarks" / "llama_cpp_peer.py"), what, str(file)]
-    return Candidate(f"llama.cpp {file.stem}, 2 threads", command, 1, 2)
+    return Candidate(f"llama.cpp {file.stem}, 2 threads", command, 1, 2, peer=True)
 
 
 def lower_bound(kind):
@@ -30,7 +30,7 @@ def lower_bound(kind):
 
 def transformers(what):
     return Candidate("transformers, 2 threads", [sys.executable, str(ROOT / "benchmarks" / "generation_peer.py"), what, "bf16"],
-                     1, 2)
+                     1, 2, peer=True)
 
 
 def with_llama_cpp_models(section):

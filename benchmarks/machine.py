@@ -37,4 +37,6 @@ def own_cores():
 
 
 def result_path(what, suffix):
-    return ROOT / "benchmarks" / "results" / f"{datetime.date.today().isoformat()}-{os.uname().machine}-{what}.{suffix}"
+    vendor = {"AuthenticAMD": "-amd", "GenuineIntel": "-intel"}.get(cpu_line("vendor_id"), "")
+    name = f"{datetime.date.today().isoformat()}-{os.uname().machine}{vendor}-{what}.{suffix}"
+    return ROOT / "benchmarks" / "results" / name
