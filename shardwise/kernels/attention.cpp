@@ -1,11 +1,13 @@
 #include "shardwise/kernels/attention.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/kernels/attention_forward_amx.h"
 #include "shardwise/kernels/attention_isa.h"
 #include "shardwise/kernels/attention_single.h"
 #include "shardwise/kernels/dropout_mask.h"
@@ -118,6 +120,25 @@ std::vector<KeysAndValues> sequences_of(const at::Tensor& k, const at::Tensor& v
   return sequences;
 }
 
+/// Returns the heads that one thread computes together: those of a KV head, whose keys it then prepares once,
+/// or one if there are more threads.
+std::vector<HeadGroup> forward_groups(const std::vector<int64_t>& kv_of_head, int64_t sequences) {
+  std::vector<HeadGroup> groups = groups_of(kv_of_head);
+  if (sequences * std::ssize(groups) >= at::get_num_threads()) return groups;
+  groups.clear();
+  for (int64_t head = 0; head < std::ssize(kv_of_head); ++head)
+    groups.push_back({head, head + 1, kv_of_head[head]});
+  return groups;
+}
+
+template <class T>
+AttentionForwardLoops<T> best_forward_loops() {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (best_isa() >= Isa::amx) return amx::attention_forward_loops();
+  }
+  return attention_forward_loops<T>();
+}
+
 }  // namespace
 
 AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
@@ -134,16 +155,20 @@ AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
     return result;
   }
   const at::Tensor out = by_head(result.out, a, d);
+  const std::vector<HeadGroup> groups = forward_groups(options.kv_of_head, b);
+  const int64_t count = std::ssize(groups);
   with_element_type("attention", q, [&]<class T>(T) {
     using A = Accumulator<T>;
-    const auto loops = attention_forward_loops<T>();
-    for_ranges(b * a, extents.work_per_head(), [&](int64_t begin, int64_t end) {
+    const auto loops = best_forward_loops<T>();
+    for_ranges(b * count, extents.work_per_head(), [&](int64_t begin, int64_t end) {
       const at::Tensor scratch = at::empty({loops.scratch(extents.largest())}, wide);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t batch = i / a, row = extents.valid(batch).begin;
-        const Start at = {batch, i % a, row}, kv = {batch, options.kv_of_head[i % a], row};
-        loops.forward(rows_from_<T>(out, at), elements_<A>(result.lse) + i * s + row, rows_from<T>(q, at),
-                      rows_from<T>(k, kv), rows_from<T>(v, kv), elements_<A>(scratch), extents.heads(1, at));
+        const auto [head, end_head, kv_head] = groups[i % count];
+        const int64_t batch = i / count, row = extents.valid(batch).begin;
+        const Start at = {batch, head, row}, kv = {batch, kv_head, row};
+        loops.forward(rows_from_<T>(out, at), elements_<A>(result.lse) + (batch * a + head) * s + row,
+                      rows_from<T>(q, at), rows_from<T>(k, kv), rows_from<T>(v, kv), elements_<A>(scratch),
+                      extents.heads(end_head - head, at));
       }
     });
   });

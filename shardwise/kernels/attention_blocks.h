@@ -2,6 +2,7 @@
 // type. Only for `*_isa.cpp`, see loops.h.
 #pragma once
 #include "shardwise/kernels/attention_isa.h"
+#include "shardwise/kernels/dropout_words.h"
 #include "shardwise/kernels/small_product.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
@@ -104,6 +105,19 @@ inline RowSums<A> exp_row(A* __restrict scores, IndexRange attended, int64_t key
   for (int64_t j = 0; j < padded<A>(keys); ++j) scores[j] = exp_of(scale * scores[j] - largest);
   const A sum = sum_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
   return {sum, largest + log_of(sum)};
+}
+
+// Applies the dropout mask to one query's probabilities, which begin at key `first_key`.
+template <class A>
+inline void drop_row(A* __restrict p, int64_t first_key, int64_t keys, uint64_t row,
+                     const ProbabilityMask& mask) {
+  alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
+  for (int64_t j = 0; j < keys; j += kDrawnGroups * kDropoutGroup) {
+    const int64_t count = smaller(padded<A>(keys) - j, kDrawnGroups * kDropoutGroup);
+    const uint64_t group = row * mask.row_groups + (first_key + j) / kDropoutGroup;
+    draw_words(words, mask.draws.key, group, (count + kDropoutGroup - 1) / kDropoutGroup);
+    for (int64_t l = 0; l < count; ++l) p[j + l] = words[l] >= mask.draws.threshold ? p[j + l] : 0;
+  }
 }
 
 }  // namespace shardwise::kernels::SHARDWISE_ISA

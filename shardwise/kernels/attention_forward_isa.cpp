@@ -1,21 +1,8 @@
 #include "shardwise/kernels/attention_blocks.h"
 #include "shardwise/kernels/attention_isa.h"
-#include "shardwise/kernels/dropout_words.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
-
-// Applies the dropout mask to one query's probabilities, which begin at key `first_key`.
-template <class A>
-void drop_row(A* __restrict p, int64_t first_key, int64_t keys, uint64_t row, const ProbabilityMask& mask) {
-  alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
-  for (int64_t j = 0; j < keys; j += kDrawnGroups * kDropoutGroup) {
-    const int64_t count = smaller(padded<A>(keys) - j, kDrawnGroups * kDropoutGroup);
-    const uint64_t group = row * mask.row_groups + (first_key + j) / kDropoutGroup;
-    draw_words(words, mask.draws.key, group, (count + kDropoutGroup - 1) / kDropoutGroup);
-    for (int64_t l = 0; l < count; ++l) p[j + l] = words[l] >= mask.draws.threshold ? p[j + l] : 0;
-  }
-}
 
 template <class A>
 struct ForwardScratch {

@@ -35,7 +35,7 @@ struct AttentionExtent {
   ProbabilityMask mask;
 };
 
-/// Defined in attention_forward_isa.cpp.
+/// Defined in attention_forward_isa.cpp, and for bf16 with AMX in attention_forward_amx.cpp.
 template <class T>
 struct AttentionForwardLoops {
   using A = Accumulator<T>;
