@@ -34,32 +34,24 @@ at::Tensor panels_of(const at::Tensor& x) {
   return panels;
 }
 
-// Packs dyᵀ as [o, n/2 pairs].
-at::Tensor transposed(const at::Tensor& dy) {
-  const int64_t n = dy.size(0), columns = dy.size(1), pairs = parts(n, 2);
-  const at::Tensor result = at::empty({columns, pairs}, dy.options().dtype(at::kInt));
-  for_ranges(columns, n, [&](int64_t begin, int64_t end) {
-    pack_loops<Bf16>().transposed_pairs(elements_<uint32_t>(result) + begin * pairs, pairs,
-                                        elements<Bf16>(dy) + begin, columns, n, end - begin);
-  });
-  return result;
-}
-
-// Adds the product to the rows [begin, end) of main_grad.
-void add_rows_(const at::Tensor& main_grad, const at::Tensor& dy_transposed, const at::Tensor& panels,
-               int64_t begin, int64_t end) {
-  const int64_t columns = main_grad.size(1), depth = 2 * dy_transposed.size(1);
-  const auto* a = elements<at::BFloat16>(dy_transposed);
+// Adds the product to the rows [begin, end) of main_grad. Transposes dy in blocks that stay in the cache.
+void add_rows_(const at::Tensor& main_grad, const at::Tensor& dy, const at::Tensor& panels, int64_t begin,
+               int64_t end) {
+  const int64_t columns = main_grad.size(1), n = dy.size(0), pairs = parts(n, 2), depth = 2 * pairs;
+  const at::Tensor block = at::empty({kRows, pairs}, dy.options().dtype(at::kInt));
+  const auto* a = elements<at::BFloat16>(block);
   const auto* b = elements<at::BFloat16>(panels);
-  for (int64_t k = 0; k < depth; k += kDepth) {
-    for (int64_t panel = 0; panel < panels.size(0); ++panel) {
-      for (int64_t row = begin; row < end; row += kRows) {
-        at::native::cpublas::brgemm(std::min(kRows, end - row), std::min(kPanel, columns - panel * kPanel),
-                                    std::min(kDepth, depth - k),
-                                    /*ld_a=*/depth, /*ld_b=*/kPanel, /*ld_c=*/columns, /*add_C=*/true,
-                                    a + row * depth + k, b + (panel * depth + k) * kPanel,
-                                    elements_<float>(main_grad) + row * columns + panel * kPanel,
-                                    /*is_vnni=*/true);
+  for (int64_t row = begin; row < end; row += kRows) {
+    const int64_t rows = std::min(kRows, end - row);
+    pack_loops<Bf16>().transposed_pairs(elements_<uint32_t>(block), pairs, elements<Bf16>(dy) + row,
+                                        dy.size(1), n, rows);
+    for (int64_t k = 0; k < depth; k += kDepth) {
+      for (int64_t panel = 0; panel < panels.size(0); ++panel) {
+        at::native::cpublas::brgemm(
+            rows, std::min(kPanel, columns - panel * kPanel), std::min(kDepth, depth - k),
+            /*ld_a=*/depth, /*ld_b=*/kPanel, /*ld_c=*/columns, /*add_C=*/true, a + k,
+            b + (panel * depth + k) * kPanel, elements_<float>(main_grad) + row * columns + panel * kPanel,
+            /*is_vnni=*/true);
       }
     }
   }
@@ -74,9 +66,9 @@ bool has_bf16_products() {
 
 void add_bf16_product_(const at::Tensor& main_grad, const at::Tensor& dy, const at::Tensor& x) {
   if (main_grad.numel() == 0 || dy.size(0) == 0) return;
-  const at::Tensor dy_transposed = transposed(dy), panels = panels_of(x);
+  const at::Tensor panels = panels_of(x);
   for_ranges(parts(main_grad.size(0), kRows), kRows * x.numel(), [&](int64_t begin, int64_t end) {
-    add_rows_(main_grad, dy_transposed, panels, begin * kRows, std::min(end * kRows, main_grad.size(0)));
+    add_rows_(main_grad, dy, panels, begin * kRows, std::min(end * kRows, main_grad.size(0)));
   });
 }
 

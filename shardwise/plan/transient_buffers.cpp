@@ -1,5 +1,7 @@
 #include "shardwise/plan/transient_buffers.h"
 
+#include <algorithm>
+
 namespace shardwise::plan {
 
 Allocations concat(Allocations allocations, const Allocations& more) {
@@ -7,11 +9,13 @@ Allocations concat(Allocations allocations, const Allocations& more) {
   return allocations;
 }
 
-int64_t TransientBuffers::wgrad_operands(int64_t total_features) const {
+int64_t TransientBuffers::wgrad_operands(int64_t out, int64_t in) const {
+  constexpr int64_t kPackedOutputs = 128;  // that kernels/bf16_product.cpp packs at a time, per thread
   if (workload_.element_bytes >= 4) return 0;
   const int64_t rows =
       is_sequence_sharded() ? workload_.sequence().largest() * workload_.batch_size : sizes_.shard().rows;
-  return rows * total_features * workload_.wgrad_operand_bytes;
+  const int64_t copied = workload_.wgrad_operand_bytes == 2 ? std::min(out, kPackedOutputs) : out;
+  return rows * (copied + in) * workload_.wgrad_operand_bytes;
 }
 
 Allocations TransientBuffers::row_forward() const {
@@ -37,7 +41,7 @@ Allocations TransientBuffers::column_backward(int64_t out, const RequiredGradien
   return {{"output gradient", sizes_.features(out)},
           {"partial input gradient", required.input ? sizes_.full_hidden() : 0, workload_.partial_sum_pool()},
           {"gathered input", gathers ? sizes_.full_hidden() : 0},
-          {"wgrad operands", required.weight ? wgrad_operands(out + workload_.config.hidden_size) : 0}};
+          {"wgrad operands", required.weight ? wgrad_operands(out, workload_.config.hidden_size) : 0}};
 }
 
 Allocations TransientBuffers::residual_gradient(bool is_kept, const std::string& name) const {
@@ -50,7 +54,7 @@ Allocations TransientBuffers::row_backward(int64_t in, const RequiredGradients& 
              is_masked = workload_.has_dropout;
   const bool gathers = is_sequence_sharded() && (required.input || required.weight);
   const int64_t dx = required.input ? sizes_.features(in) : 0;
-  const int64_t copies = required.weight ? wgrad_operands(workload_.config.hidden_size + in) : 0;
+  const int64_t copies = required.weight ? wgrad_operands(workload_.config.hidden_size, in) : 0;
   // Chunk by chunk both gradients are live; otherwise the weight's before the input's.
   const bool is_chunked = is_sequence_sharded();
   Allocation gathered{"gathered residual stream gradient", gathers ? sizes_.full_hidden() : 0,

@@ -29,9 +29,9 @@ class TransientBuffers {
 
  private:
   bool is_sequence_sharded() const { return workload_.tp > 1 && workload_.parallelism == Parallelism::tp_sp; }
-  /// Returns the bytes of the operand copies of a 16-bit model's weight gradient; under TP+SP, of one rank's
-  /// rows at a time.
-  int64_t wgrad_operands(int64_t total_features) const;
+  /// Returns the bytes of the operand copies of a 16-bit model's weight gradient [out, in]; under TP+SP, of
+  /// one rank's rows at a time.
+  int64_t wgrad_operands(int64_t out, int64_t in) const;
 
   const Workload& workload_;
   Sizes sizes_;

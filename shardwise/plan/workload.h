@@ -45,7 +45,8 @@ struct Workload {
   std::set<std::string> frozen = {};
   /// Bytes per element of the copies of the two 16-bit operands of a weight gradient GEMM: 4 where they are
   /// widened to fp32, 2 where they are packed for a processor with bf16 instructions
-  /// (kernels/bf16_product.h). Models in fp32 and fp64 copy nothing.
+  /// (kernels/bf16_product.h), the output's gradient 128 features at a time. Models in fp32 and fp64 copy
+  /// nothing.
   int64_t wgrad_operand_bytes = 4;
 
   /// Bytes per element of main gradients, optimizer states, and the statistics that norms, attention and loss
