@@ -4,6 +4,8 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -48,7 +50,16 @@ std::set<std::string> features_of_linux() {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
+/// Returns whether Linux permits this process AMX's tiles, which it refuses if signals are handled on stacks
+/// too small for them, as by some sanitizers.
+bool may_use_tiles() {
+  constexpr long kGetPermissions = 0x1022;  // ARCH_GET_XCOMP_PERM
+  uint64_t permissions = 0;
+  return ::syscall(SYS_arch_prctl, kGetPermissions, &permissions) == 0 && (permissions >> 18 & 1) != 0;
+}
+
 TEST(InstructionSets, AreThoseThatLinuxNames) {
+  const Isa isa = base::processor_isa();
   const std::set<std::string> features = features_of_linux();
   const auto has = [&](std::initializer_list<const char*> names) {
     return std::ranges::all_of(names, [&](const char* name) { return features.contains(name); });
@@ -56,16 +67,16 @@ TEST(InstructionSets, AreThoseThatLinuxNames) {
   const bool has_avx2 = has({"avx2", "fma", "f16c"});
   const bool has_avx512 = has_avx2 && has({"avx512f", "avx512bw", "avx512vl", "avx512dq"});
   const bool has_vnni = has_avx512 && has({"avx512_vnni"}), has_bf16 = has_vnni && has({"avx512_bf16"});
-  const bool has_amx = has_bf16 && has({"amx_tile", "amx_bf16", "amx_int8"});
-  EXPECT_EQ(base::processor_isa(), has_amx      ? Isa::amx
-                                   : has_bf16   ? Isa::avx512_bf16
-                                   : has_vnni   ? Isa::avx512_vnni
-                                   : has_avx512 ? Isa::avx512
-                                   : has_avx2   ? Isa::avx2
-                                                : Isa::baseline);
-  std::printf("covered: inner loops for the baseline, AVX2%s, AVX-512%s, VNNI%s and AVX512-BF16%s\n",
+  const bool has_amx = has_bf16 && has({"amx_tile", "amx_bf16", "amx_int8"}) && may_use_tiles();
+  EXPECT_EQ(isa, has_amx      ? Isa::amx
+                 : has_bf16   ? Isa::avx512_bf16
+                 : has_vnni   ? Isa::avx512_vnni
+                 : has_avx512 ? Isa::avx512
+                 : has_avx2   ? Isa::avx2
+                              : Isa::baseline);
+  std::printf("covered: inner loops for the baseline, AVX2%s, AVX-512%s, VNNI%s, AVX512-BF16%s and AMX%s\n",
               has_avx2 ? "" : " (not run)", has_avx512 ? "" : " (not run)", has_vnni ? "" : " (not run)",
-              has_bf16 ? "" : " (not run)");
+              has_bf16 ? "" : " (not run)", has_amx ? "" : " (not run)");
 }
 
 // Dropout that keeps every element converts to fp32, multiplies and converts back.
