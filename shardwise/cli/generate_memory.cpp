@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 
+#include "shardwise/base/isa.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/comm/gather_values.h"
 
@@ -35,6 +36,7 @@ plan::Generation largest_batch(const config::Config& config, const std::vector<i
   batch.gathers_logits = std::ranges::any_of(requests, [&](const infer::Request& request) {
     return infer::candidates_needed(request.sampling, config.vocab_size) == config.vocab_size;
   });
+  batch.uses_tiles = element_bytes == 2 && base::best_isa() >= base::Isa::amx;
   return batch;
 }
 

@@ -20,6 +20,34 @@ Workload workload_of(const Generation& g) {
 constexpr int64_t kAttentionRows = 64;
 constexpr int64_t kMaxDequantizedBytes = int64_t{4} << 20;
 
+int64_t parts_of(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+
+/// Returns the bytes of the fp32 scratch matrices of kernels/attention_blocks.h, whose rows are an odd number
+/// of cache lines.
+int64_t scratch_bytes(int64_t rows, int64_t columns) {
+  return rows * (parts_of(columns, 16) | 1) * 64;
+}
+
+/// Returns the bytes of attention's scratch with AMX (kernels/attention_forward_amx.cpp): tiles of keys,
+/// values, 32 queries and their probabilities; scores and outputs.
+int64_t tiled_attention_bytes(int64_t keys, int64_t d) {
+  constexpr int64_t kRows = 32, kTileWords = 256;
+  const int64_t key_parts = parts_of(keys, 32), d_parts = parts_of(d, 32);
+  const int64_t tiles = 4 * key_parts * d_parts + 2 * d_parts + 2 * key_parts;
+  return scratch_bytes(tiles, kTileWords) + scratch_bytes(kRows, 32 * key_parts) +
+         scratch_bytes(kRows, 32 * d_parts);
+}
+
+/// Returns the bytes of a product's rows in tiles of bf16, and of its fp32 sums with the panels that are
+/// multiplied together (quant/bf16_product.cpp).
+int64_t tiled_product_bytes(int64_t rows, int64_t columns) {
+  const int64_t row_tiles = parts_of(rows, 16), blocks = parts_of(rows, 512);
+  const int64_t panels = rows <= 256 ? 1 : 8, sum_rows = 16 * parts_of(row_tiles, blocks);
+  return row_tiles * 16 * parts_of(columns, 32) * 32 * 2 + panels * sum_rows * 64 * 4;
+}
+
 class Forward {
  public:
   Forward(const Generation& generation, int rank)
@@ -35,7 +63,9 @@ class Forward {
             {"rotary tables", rotary_bytes()}};
   }
 
-  MemorySnapshots snapshots() const { return {embedding(), attention(), output(), mlp(), head()}; }
+  MemorySnapshots snapshots() const {
+    return {embedding(), attention(), output(), mlp_input(), mlp(), head()};
+  }
 
  private:
   /// Bytes of the cos and sin tables: half of the rotated elements each.
@@ -57,9 +87,19 @@ class Forward {
   /// Widened keys and values of one head and the scores of a block of rows: per thread, and a rank has one.
   Allocation scratch() const {
     const int64_t keys = generation_.longest_cache, d = generation_.config.head_dim;
+    if (generation_.uses_tiles) return {"attention scratch", tiled_attention_bytes(keys, d)};
     return {"attention scratch",
             (keys * (2 * d + kAttentionRows) + 2 * kAttentionRows * d) * workload_.accumulator_bytes()};
   }
+  /// What a product with a local weight [out, in] needs beside its operands, if the weight is packed
+  /// (quant::inference_format).
+  Allocation product_workspace(int64_t out, int64_t in) const {
+    const int64_t padding = 64 * parts_of(out, 64) - out;
+    const bool is_packed = in % 2 == 0 && 8 * padding <= out;
+    const bool uses_tiles = generation_.uses_tiles && is_packed;
+    return {"product workspace", uses_tiles ? tiled_product_bytes(sizes_.shard().rows, in) : 0};
+  }
+  int64_t hidden_size() const { return generation_.config.hidden_size; }
   Allocation attention_output() const {
     return {text_of(SavedTensor::attention_output), sizes_.features(sizes_.query_features())};
   }
@@ -87,7 +127,16 @@ class Forward {
   }
   MemorySnapshot output() const {
     return {"attention partial sum",
-            {hidden("block input"), hidden("norm1"), qkv(), attention_output(), partial_sum()}};
+            {hidden("block input"), hidden("norm1"), qkv(), attention_output(), partial_sum(),
+             product_workspace(hidden_size(), sizes_.query_features())}};
+  }
+  MemorySnapshot mlp_input() const {
+    const int64_t inner = sizes_.inner_features();
+    return {"mlp input",
+            {hidden("residual stream"),
+             hidden("norm2"),
+             {"mlp inner", sizes_.features(inner)},
+             product_workspace(inner, hidden_size())}};
   }
   MemorySnapshot mlp() const {
     return {"mlp",
@@ -95,7 +144,8 @@ class Forward {
              hidden("norm2"),
              {"mlp inner", sizes_.features(sizes_.inner_features())},
              {text_of(SavedTensor::down_input), sizes_.features(sizes_.shard().ffn)},
-             partial_sum()}};
+             partial_sum(),
+             product_workspace(hidden_size(), sizes_.shard().ffn)}};
   }
   /// The head reads each sequence's last row; sampling uses fp64 logits, of the rank's shard or of all.
   MemorySnapshot head() const {

@@ -18,6 +18,7 @@ struct Generation {
   /// Bytes of the rank's weights; without a value each parameter takes element_bytes.
   std::optional<int64_t> weight_bytes = {};
   bool gathers_logits = false;  // some token is sampled from all logits, which every rank then gathers
+  bool uses_tiles = false;      // AMX multiplies packed bf16 weights and computes attention
 };
 
 /// The largest memory of a rank in generation, tensor by tensor.
