@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,12 +15,19 @@ namespace {
 
 constexpr Isa kAll[] = {Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_vnni, Isa::avx512_bf16, Isa::amx};
 
-/// Asks Linux to save the registers of AMX's tiles for this process, which it does only on request; all
-/// threads share the permission. Source: Linux, Documentation/arch/x86/xstate.rst.
-bool can_use_tiles() {
+/// Returns whether the processor has AMX's tiles of bf16 and int8. Clang 18 does not know them by name.
+bool has_tiles() {
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool is_known = __get_cpuid_count(/*leaf=*/7, /*subleaf=*/0, &eax, &ebx, &ecx, &edx) != 0;
+  return is_known && (~edx & (kBf16 | kTile | kInt8)) == 0;
+}
+
+/// Asks Linux to save the registers of the tiles for this process, which it does only on request; all threads
+/// share the permission. Source: Linux, Documentation/arch/x86/xstate.rst.
+bool may_use_tiles() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-         __builtin_cpu_supports("amx-int8") && ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 // The features are those of SHARDWISE_ISA_FLAGS_* in cmake/room.cmake.
@@ -31,7 +39,7 @@ Isa detect() {
     return Isa::avx2;
   if (!__builtin_cpu_supports("avx512vnni")) return Isa::avx512;
   if (!__builtin_cpu_supports("avx512bf16")) return Isa::avx512_vnni;
-  return can_use_tiles() ? Isa::amx : Isa::avx512_bf16;
+  return has_tiles() && may_use_tiles() ? Isa::amx : Isa::avx512_bf16;
 }
 
 Isa limited() {

@@ -149,12 +149,16 @@ __m512i broadcast(const int8_t* four) {
   return _mm512_set1_epi32(word);
 }
 
-/// Returns −zero point · sum for 16 outputs.
+/// Returns −zero point · sum for 16 outputs. The sum of a run that contains NaN may overflow: its scale is
+/// NaN.
 __m512i minus_zeros(const Run& run, int64_t vector, int32_t sum, const PanelShape& shape) {
-  if (!shape.has_zero_points) return _mm512_set1_epi32(-shape.symmetric_zero_point() * sum);
+  const uint32_t minus_sum = -static_cast<uint32_t>(sum);
+  if (!shape.has_zero_points)
+    return _mm512_set1_epi32(
+        static_cast<int32_t>(static_cast<uint32_t>(shape.symmetric_zero_point()) * minus_sum));
   const uint8_t* bytes = run.header + 2 * kPanelOutputs + vector * kLanes;
   const __m512i zeros = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)));
-  return _mm512_mullo_epi32(zeros, _mm512_set1_epi32(-sum));
+  return _mm512_mullo_epi32(zeros, _mm512_set1_epi32(static_cast<int32_t>(minus_sum)));
 }
 
 /// The sums of `rows` rows with 16·vectors outputs. All loops over these are unrolled, so that the sums stay

@@ -13,7 +13,7 @@ namespace shardwise::quant {
 using kernels::kPanelOutputs;
 
 at::Tensor in_panel_order(const at::Tensor& x, const Panels& w, at::ScalarType dtype) {
-  const at::Tensor converted = x.to(dtype).contiguous();
+  at::Tensor converted = x.to(dtype).contiguous();
   if (!w.column_order.defined()) return converted;
   return at::constant_pad_nd(converted, {0, 1}).index_select(1, w.column_order);
 }

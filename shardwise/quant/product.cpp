@@ -23,7 +23,6 @@ using base::Range;
 using kernels::elements;
 using kernels::elements_;
 using kernels::kPanelOutputs;
-using kernels::PanelRun;
 using kernels::PanelShape;
 using kernels::SplitRows;
 
