@@ -28,13 +28,29 @@ struct Lines {
   }
 };
 
+/// Where the sums of four tiles are.
+struct Sums {
+  float *first, *second, *third, *fourth;
+
+  void load() const {
+    _tile_loadd(0, first, kSumStride);
+    _tile_loadd(1, second, kSumStride);
+    _tile_loadd(2, third, kSumStride);
+    _tile_loadd(3, fourth, kSumStride);
+  }
+  void store() const {
+    _tile_stored(0, first, kSumStride);
+    _tile_stored(1, second, kSumStride);
+    _tile_stored(2, third, kSumStride);
+    _tile_stored(3, fourth, kSumStride);
+  }
+};
+
 /// Adds the products of 32 rows with 32 outputs: four tiles of sums.
 void add_two_by_two(float* y, const Bf16* upper, const Bf16* lower, const Lines& w) {
   float* const below = y + kTileRows * kPanelOutputs;
-  _tile_loadd(0, y, kSumStride);
-  _tile_loadd(1, y + 16, kSumStride);
-  _tile_loadd(2, below, kSumStride);
-  _tile_loadd(3, below + 16, kSumStride);
+  const Sums sums{y, y + kLanes, below, below + kLanes};
+  sums.load();
   for (int64_t i = 0; i < w.tiles; ++i) {
     w.prefetch(i);
     _tile_loadd(4, upper + i * kTileBytes / 2, 64);
@@ -46,18 +62,13 @@ void add_two_by_two(float* y, const Bf16* upper, const Bf16* lower, const Lines&
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
-  _tile_stored(0, y, kSumStride);
-  _tile_stored(1, y + 16, kSumStride);
-  _tile_stored(2, below, kSumStride);
-  _tile_stored(3, below + 16, kSumStride);
+  sums.store();
 }
 
 /// Adds the products of 16 rows with 64 outputs: four tiles of sums.
 void add_one_by_four(float* y, const Bf16* x, const Lines& w) {
-  _tile_loadd(0, y, kSumStride);
-  _tile_loadd(1, y + 16, kSumStride);
-  _tile_loadd(2, y + 32, kSumStride);
-  _tile_loadd(3, y + 48, kSumStride);
+  const Sums sums{y, y + kLanes, y + 2 * kLanes, y + 3 * kLanes};
+  sums.load();
   for (int64_t i = 0; i < w.tiles; ++i) {
     w.prefetch(i);
     _tile_loadd(4, x + i * kTileBytes / 2, 64);
@@ -70,10 +81,7 @@ void add_one_by_four(float* y, const Bf16* x, const Lines& w) {
     _tile_loadd(7, w.tile(i) + 3 * kVectorBytes, kPanelLineBytes);
     _tile_dpbf16ps(3, 4, 7);
   }
-  _tile_stored(0, y, kSumStride);
-  _tile_stored(1, y + 16, kSumStride);
-  _tile_stored(2, y + 32, kSumStride);
-  _tile_stored(3, y + 48, kSumStride);
+  sums.store();
 }
 
 /// Flushes denormal numbers as the tiles do.

@@ -5,15 +5,14 @@
 namespace shardwise::kernels::amx {
 namespace {
 
-constexpr int64_t kTileRows = 16, kTileColumns = 64, kTileBytes = 1024;
 constexpr int64_t kLanes = 16, kVectors = kPanelOutputs / kLanes;
 constexpr int64_t kVectorBytes = 64;
 /// The lines of int8 of 64 columns: four tiles beside each other.
-constexpr int64_t kBlockLines = kTileColumns / 4, kBlockBytes = kBlockLines * kPanelLineBytes;
+constexpr int64_t kBlockLines = kLevelTileColumns / 4, kBlockBytes = kBlockLines * kPanelLineBytes;
 constexpr int64_t kMostBlocks = 2;  // of a run: 128 columns
 
 int64_t blocks_of(int64_t columns) {
-  return (columns + kTileColumns - 1) / kTileColumns;
+  return (columns + kLevelTileColumns - 1) / kLevelTileColumns;
 }
 
 /// A run's values as lines of int8, and its group's header.
@@ -62,7 +61,7 @@ Run read_run(Unpacked& memory, const uint8_t* panel, const PanelRun& run, const 
 
 /// The integer sums of up to 16 rows with 32 outputs, one tile for each part and vector.
 struct Sums {
-  alignas(64) int32_t of[2][kTileRows][2 * kLanes];
+  alignas(64) int32_t of[2][kLevelTileRows][2 * kLanes];
 };
 
 constexpr int64_t kSumStride = 2 * kLanes * int64_t{sizeof(int32_t)};
@@ -74,14 +73,14 @@ void multiply_half(Sums& sums, const int8_t* levels, const Run& run, int64_t hal
   _tile_zero(2);
   _tile_zero(3);
   const uint8_t* lines = run.lines + half * 2 * kVectorBytes;
-  for (int64_t i = 0; i < run.blocks; ++i, lines += kBlockBytes, levels += part_count * kTileBytes) {
-    _tile_loadd(4, levels, kTileColumns);
+  for (int64_t i = 0; i < run.blocks; ++i, lines += kBlockBytes, levels += part_count * kLevelTileBytes) {
+    _tile_loadd(4, levels, kLevelTileColumns);
     _tile_loadd(6, lines, kPanelLineBytes);
     _tile_dpbsud(0, 4, 6);
     _tile_loadd(7, lines + kVectorBytes, kPanelLineBytes);
     _tile_dpbsud(1, 4, 7);
     if constexpr (part_count == 2) {
-      _tile_loadd(5, levels + kTileBytes, kTileColumns);
+      _tile_loadd(5, levels + kLevelTileBytes, kLevelTileColumns);
       _tile_dpbsud(2, 5, 6);
       _tile_dpbsud(3, 5, 7);
     }
@@ -147,17 +146,17 @@ void multiply_runs(float* y, const SplitRows& x, int64_t rows, const uint8_t* pa
   for (int64_t i = 0; i < shape.run_count; ++i) {
     const Run run = read_run(memory, panel, shape.runs[i], shape);
     write_to_memory(memory.lines);
-    for (int64_t row = 0; row < rows; row += kTileRows) {
+    for (int64_t row = 0; row < rows; row += kLevelTileRows) {
       SplitRows tile = x.from(row);
       tile.scales += i;
       tile.sums += part_count * i;
-      const int64_t count = rows - row < kTileRows ? rows - row : kTileRows;
+      const int64_t count = rows - row < kLevelTileRows ? rows - row : kLevelTileRows;
       for (int64_t half = 0; half < 2; ++half) {
-        multiply_half<part_count>(sums, tile.levels + kTileRows * levels, run, half);
+        multiply_half<part_count>(sums, tile.levels + kLevelTileRows * levels, run, half);
         add_half<part_count>(y + row * kPanelOutputs, sums, tile, count, run, half, shape);
       }
     }
-    levels += part_count * run.blocks * kTileColumns;
+    levels += part_count * run.blocks * kLevelTileColumns;
   }
 }
 
@@ -166,13 +165,13 @@ void multiply_runs(float* y, const SplitRows& x, int64_t rows, const uint8_t* pa
 int64_t level_columns(const PanelShape& shape) {
   int64_t columns = 0;
   for (int64_t i = 0; i < shape.run_count; ++i)
-    columns += blocks_of(shape.runs[i].lines * shape.columns_per_line()) * kTileColumns;
+    columns += blocks_of(shape.runs[i].lines * shape.columns_per_line()) * kLevelTileColumns;
   return columns;
 }
 
 void multiply_levels(float* y, const SplitRows& x, int64_t rows, const uint8_t* panel,
                      const PanelShape& shape) {
-  const Tiles configured(rows < kTileRows ? rows : kTileRows);
+  const Tiles configured(rows < kLevelTileRows ? rows : kLevelTileRows);
   for (int64_t i = 0; i < rows * kPanelOutputs; ++i) y[i] = 0;
   const auto multiply = x.sum_count == 1 ? multiply_runs<1> : multiply_runs<2>;
   multiply(y, x, rows, panel, shape);

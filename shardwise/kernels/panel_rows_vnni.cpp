@@ -71,13 +71,11 @@ void store_interleaved(int8_t* to, __m128i high, __m128i low, int64_t count) {
 /// Where a run's levels go.
 enum class Order { lines, tiles };
 
-constexpr int64_t kTileRows = 16, kTileColumns = 64, kTileBytes = kTileRows * kTileColumns;
-
 /// Returns the bytes from a row's levels of one run to those of the next.
 template <Order order, int part_count>
 int64_t run_bytes(int64_t columns) {
   if (order == Order::lines) return part_count * columns;
-  return part_count * ((columns + kTileColumns - 1) / kTileColumns) * kTileBytes;
+  return part_count * ((columns + kLevelTileColumns - 1) / kLevelTileColumns) * kLevelTileBytes;
 }
 
 /// Splits the columns of a run. In tiles a part of 64 columns is consecutive, and zero in padding.
@@ -85,7 +83,7 @@ template <int bits, int part_count, Order order, class T>
 void split_run(int8_t* parts, int32_t* sums, const T* x, int64_t columns, float scale) {
   const __m512 inverse = _mm512_set1_ps(scale > 0 ? 1 / scale : 0);
   __m512i high_sum = _mm512_setzero_si512(), low_sum = _mm512_setzero_si512();
-  const int64_t end = order == Order::lines ? columns : run_bytes<order, 1>(columns) / kTileRows;
+  const int64_t end = order == Order::lines ? columns : run_bytes<order, 1>(columns) / kLevelTileRows;
   for (int64_t k = 0; k < end; k += kLanes) {
     const int64_t count = columns - k < kLanes ? (columns < k ? 0 : columns - k) : kLanes;
     const __m512 part = widened(first_lanes(count), x + k);
@@ -94,9 +92,9 @@ void split_run(int8_t* parts, int32_t* sums, const T* x, int64_t columns, float 
     low_sum = _mm512_add_epi32(low_sum, split.low);
     const __m128i high = _mm512_cvtepi32_epi8(split.high), low = _mm512_cvtepi32_epi8(split.low);
     if constexpr (order == Order::tiles) {
-      int8_t* to = parts + k / kTileColumns * part_count * kTileBytes + k % kTileColumns;
+      int8_t* to = parts + k / kLevelTileColumns * part_count * kLevelTileBytes + k % kLevelTileColumns;
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to), high);
-      if constexpr (part_count == 2) _mm_storeu_si128(reinterpret_cast<__m128i*>(to + kTileBytes), low);
+      if constexpr (part_count == 2) _mm_storeu_si128(reinterpret_cast<__m128i*>(to + kLevelTileBytes), low);
     } else if constexpr (part_count == 1) {
       _mm_mask_storeu_epi8(parts + k, first_lanes(count), high);
     } else {
@@ -123,8 +121,8 @@ void split_row(int8_t* parts, float* scales, int32_t* sums, const T* x, const Pa
 /// Returns the first level of a row.
 int8_t* levels_of(const SplitRows& to, int64_t row) {
   if (!to.is_tiled) return to.levels + row * to.row_bytes();
-  const int64_t in_tile = row % kTileRows;
-  return to.levels + (row - in_tile) * to.row_bytes() + in_tile * kTileColumns;
+  const int64_t in_tile = row % kLevelTileRows;
+  return to.levels + (row - in_tile) * to.row_bytes() + in_tile * kLevelTileColumns;
 }
 
 // --- multiplying -------------------------------------------------------------------------------------------

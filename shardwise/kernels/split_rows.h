@@ -7,6 +7,10 @@
 
 namespace shardwise::kernels {
 
+/// The rows and columns of a tile of levels, each a byte.
+inline constexpr int64_t kLevelTileRows = 16, kLevelTileColumns = 64;
+inline constexpr int64_t kLevelTileBytes = kLevelTileRows * kLevelTileColumns;
+
 struct SplitRows {
   int8_t* levels;       // [rows, row_bytes]
   float* scales;        // [rows, runs]

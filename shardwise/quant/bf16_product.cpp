@@ -195,10 +195,6 @@ class PanelProducts {
 
 }  // namespace
 
-bool has_bf16_loops() {
-  return base::best_isa() >= Isa::avx512_bf16;
-}
-
 void bf16_product_out(const Tensor& y, const Tensor& x, const Panels& w) {
   const int64_t m = x.size(0);
   const Parts parts =

@@ -5,11 +5,9 @@
 
 namespace shardwise::quant {
 
-/// Returns whether the processor has bf16 dot products.
-bool has_bf16_loops();
-
 /// Computes y = x Wᵀ in bf16, accumulated in fp32; quantized values are rounded to bf16. Shapes: `x` [m,
-/// width], `y` [m, rows] bf16, contiguous. Needs has_bf16_loops().
+/// width], `y` [m, rows] bf16, contiguous. Needs
+/// kernels::has_bf16_products().
 void bf16_product_out(const at::Tensor& y, const at::Tensor& x, const Panels& w);
 
 }  // namespace shardwise::quant

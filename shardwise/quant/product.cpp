@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "shardwise/kernels/bf16_product.h"
 #include "shardwise/kernels/panel_rows_int16_isa.h"
 #include "shardwise/kernels/panel_rows_int8_amx.h"
 #include "shardwise/kernels/panel_rows_isa.h"
@@ -83,7 +84,7 @@ IntegerLoops integer_loops(const quant::Format& format, int64_t rows) {
 class IntegerRows {
  public:
   IntegerRows(const Tensor& x, const Panels& w, const IntegerLoops& loops)
-      : block_(loops.is_tiled ? kTileRows : 1) {
+      : block_(loops.is_tiled ? kernels::kLevelTileRows : 1) {
     const PanelShape shape = w.layout.shape();
     const int64_t columns = loops.is_tiled ? amx::level_columns(shape) : w.layout.columns();
     const int64_t m = blocks(x.size(0)) * block_, runs = shape.run_count;
@@ -113,8 +114,6 @@ class IntegerRows {
   SplitRows from(int64_t row) const { return rows_.from(row); }
 
  private:
-  static constexpr int64_t kTileRows = 16;
-
   int64_t blocks(int64_t rows) const { return (rows + block_ - 1) / block_; }
 
   template <class T>
@@ -189,7 +188,8 @@ Method method_of(const Tensor& x, const Panels& w) {
       return Method::few_rows_fp32;
     }
   }
-  return x.scalar_type() == at::kBFloat16 && has_bf16_loops() ? Method::bf16 : Method::dequantized;
+  return x.scalar_type() == at::kBFloat16 && kernels::has_bf16_products() ? Method::bf16
+                                                                          : Method::dequantized;
 }
 
 }  // namespace
