@@ -42,6 +42,7 @@ class Shape:
                 f"vocab {self.vocab}, s {self.length}, b {self.batch}, fp32")
 
 
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 TRAIN_STEP = Shape(hidden=512, layers=8, heads=8, kv_heads=4, ffn=1376, vocab=32000, length=256, batch=4)
 
 
@@ -236,7 +237,30 @@ def mlp_step(dtype):
     return step
 
 
-def serve(step):
+class Loss:
+    """Head and loss of 4096 tokens of Llama-3.2-1B's width. Its memory is what a step needs beside x, weight and gradients."""
+
+    def __init__(self, dtype):
+        self.x = torch.randn(4096, 2048, dtype=dtype, requires_grad=True)
+        self.weight = torch.empty(128256, 2048, dtype=dtype).normal_(std=0.02).requires_grad_()
+        self.labels = torch.randint(0, 128256, (4096,), generator=torch.Generator().manual_seed(7))
+        self.step()
+        self.resident = resident_bytes("VmRSS")
+
+    def step(self):
+        self.x.grad = self.weight.grad = None
+        F.cross_entropy(F.linear(self.x, self.weight), self.labels).backward()
+
+    def figures(self):
+        return {"peak_bytes": resident_bytes("VmHWM") - self.resident}
+
+
+def resident_bytes(field):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(field))
+
+
+def serve(step, figures=dict):
     for line in sys.stdin:
         if dist.is_initialized():
             dist.barrier()
@@ -245,7 +269,7 @@ def serve(step):
             step()
         if dist.is_initialized():
             dist.barrier()
-        print(json.dumps({"seconds": time.perf_counter() - begin}), flush=True)
+        print(json.dumps({"seconds": time.perf_counter() - begin} | figures()), flush=True)
 
 
 def main():
@@ -266,8 +290,11 @@ def main():
             serve(optimizer_step(model, is_bf16))
         else:
             serve(train_step_bf16(model) if is_bf16 else train_step(model, is_parallel=False))
+    elif kind == "linear_cross_entropy":
+        loss = Loss(DTYPES[sys.argv[2]])
+        serve(loss.step, loss.figures)
     else:
-        serve(mlp_step({"fp32": torch.float32, "bf16": torch.bfloat16}[sys.argv[2]]))
+        serve(mlp_step(DTYPES[sys.argv[2]]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Benchmarks shardwise against other libraries, interleaved, and writes the ratios to benchmarks/results/.
 
-    .venv-test/bin/python benchmarks/run.py [train_step] [optimizer] [gated_mlp] [memory] [tokenize] [decode] [prefill] [load] [comm]
-        [overlap] [dtensor] [--rounds N] [--steps N]
+    .venv-test/bin/python benchmarks/run.py [train_step] [optimizer] [gated_mlp] [linear_cross_entropy] [memory] [tokenize] [decode]
+        [prefill] [load] [comm] [overlap] [dtensor] [--rounds N] [--steps N]
 
 In every round each candidate runs its steps once, so that noise of the machine affects all candidates alike. The time of a
 candidate is the median over rounds of its time per step; a ratio compares two candidates in the same rounds. The processes
@@ -90,6 +90,21 @@ def gated_mlp(rounds, steps):
                                candidates, [("TP=1 / TP=2+SP", one, two, 1.95), ("TP=1 / TP=2", one, plain, 1.95),
                                             ("PyTorch eager / ours TP=1", eager, one, None)]))
     return "\n".join(sections)
+
+
+def linear_cross_entropy(rounds, steps):
+    ours, peer = BUILD / "benchmarks" / "bench_linear_cross_entropy", ROOT / "benchmarks" / "peers.py"
+    texts = []
+    for dtype in ("bf16", "fp32"):
+        sp = Candidate("shardwise TP=2+SP, 1 thread per rank", [str(ours), dtype], 2, 1)
+        eager = Candidate("PyTorch eager, 2 threads", [sys.executable, str(peer), "linear_cross_entropy", dtype], 1, 2)
+        interleave([sp, eager], rounds, steps, warm_up=1)
+        bytes_of = [candidate.last["peak_bytes"] for candidate in (sp, eager)]
+        texts.append(report(f"Head and loss, forward and backward: 4096 tokens, hidden 2048, vocabulary 128256, {dtype}",
+                            [sp, eager], [("PyTorch eager / ours", eager, sp, 1 / 0.75)])
+                     + f"\nMemory of a step beside input, weight and weight gradient: ours {bytes_of[0] / 1e6:.0f} MB per rank, "
+                       f"PyTorch {bytes_of[1] / 1e6:.0f} MB: {bytes_of[0] / bytes_of[1]:.3f}× (target 0.02×).\n")
+    return "\n".join(texts)
 
 
 def memory_row(name, rank, measured, planned):
@@ -229,6 +244,7 @@ BENCHES = {
     "train_step": (train_step, {"rounds": 15, "steps": 2}, TURNS),
     "optimizer": (optimizer, {"rounds": 15, "steps": 2}, TURNS),
     "gated_mlp": (gated_mlp, {"rounds": 15, "steps": 1}, TURNS),
+    "linear_cross_entropy": (linear_cross_entropy, {"rounds": 5, "steps": 1}, TURNS),
     "tokenize": (tokenize, {"rounds": 7, "steps": 1}, TURNS),
     "decode": (decode, {"rounds": 9, "steps": 8}, TURNS),
     "prefill": (prefill, {"rounds": 5, "steps": 1}, TURNS),

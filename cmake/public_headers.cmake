@@ -51,6 +51,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   nn/dropout.h
   nn/embedding.h
   nn/linear.h
+  nn/linear_cross_entropy.h
   nn/loss.h
   nn/mlp.h
   nn/module.h

@@ -178,7 +178,7 @@ Check check_embedding(const DecoderWeights& weights, const TestCase& test_case, 
 }
 
 Check check_loss(const TestCase& test_case, const Results& reference) {
-  const Tensor &logits = result_at(reference, {"head", "logits"}), &labels = test_case.tokens.labels;
+  const Tensor &logits = result_at(reference, {"head", "logits"}), labels = test_case.tokens.labels.flatten();
   const double smoothing = test_case.loss.label_smoothing;
   const Tensor log_p = logits.log_softmax(-1), lse = logits.logsumexp(-1);
   const Tensor nll = -log_p.gather(-1, labels.clamp_min(0).unsqueeze(-1)).squeeze(-1);

@@ -37,6 +37,7 @@ Label label_of(const Stage& stage, bool is_gradient) {
     case Stage::Kind::norm:
       return {"final norm", "output", is_gradient};
     case Stage::Kind::logits:
+    case Stage::Kind::logits_gradient:
       return {"head", "logits", is_gradient};
   }
   TORCH_INTERNAL_ASSERT(false, "no such stage");

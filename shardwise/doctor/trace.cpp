@@ -1,6 +1,7 @@
 #include "shardwise/doctor/trace.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 
 #include <list>
 
@@ -27,10 +28,18 @@ class ActivationRecorder {
  private:
   /// Copies, because collectives reuse the memory that they read or reduce in place.
   void record(const nn::Stage& stage, const at::Tensor& local) {
+    using enum nn::Stage::Kind;
+    if (stage.kind == logits_gradient) return append(activations_.back().gradient, local);
+    const bool is_next_chunk = stage.kind == logits && activations_.back().stage.kind == logits;
+    if (is_next_chunk) return append(activations_.back().value, local);
     StageOutput& activation = activations_.emplace_back(StageOutput{stage, local.detach().clone(), {}});
     if (!local.requires_grad()) return;
     local.register_hook(
         [&activation](const at::Tensor& gradient) { activation.gradient = gradient.detach().clone(); });
+  }
+
+  static void append(at::Tensor& rows, const at::Tensor& chunk) {
+    rows = rows.defined() ? at::cat({rows, chunk.detach()}) : chunk.detach().clone();
   }
 
   std::list<StageOutput> activations_;

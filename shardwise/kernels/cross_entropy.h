@@ -6,9 +6,6 @@
 
 namespace shardwise::kernels {
 
-/// Returns the maximum of each row, −inf if v_local is 0. Shapes: `logits` [n, v_local] → [n] fp32 (fp64).
-at::Tensor row_max(const at::Tensor& logits);
-
 /// The loss of a token: (1 − smoothing)·−log p[label] + smoothing/vocab·Σ −log p + z_loss·lse², with
 /// p = softmax(logits).
 struct TokenLoss {
@@ -16,18 +13,19 @@ struct TokenLoss {
   double z_loss = 0;
   int64_t vocab = 0;  // the unsharded vocabulary's size; only read with label smoothing
 
+  bool is_smoothed() const { return label_smoothing > 0; }
+  /// The number of values of loss_terms for each token.
+  int64_t terms() const { return is_smoothed() ? 4 : 3; }
   double label_weight() const { return 1 - label_smoothing; }
-  double class_weight() const {
-    return label_smoothing > 0 ? label_smoothing / static_cast<double>(vocab) : 0;
-  }
+  double class_weight() const { return is_smoothed() ? label_smoothing / static_cast<double>(vocab) : 0; }
 };
 
-/// Returns this shard's sums, one row each: Σ exp(logit − max); the target's logit − max if the label is in
-/// [begin, begin + v_local), otherwise 0 (also for ignored labels); with label smoothing, Σ (logit − max).
-/// Shapes: `logits` [n, v_local], `labels` [n] int64, `max` [n] fp32 (fp64) over the full vocabulary → [2,
-/// n], or [3, n] with label smoothing.
-at::Tensor loss_sums(const at::Tensor& logits, const at::Tensor& labels, int64_t begin, const at::Tensor& max,
-                     const TokenLoss& loss = {});
+/// Returns what the loss needs from this shard, one row each: the largest logit, −inf if v_local is 0;
+/// Σ exp(logit − origin), where the origin is the largest logit, or 0 if that is infinite; the target's logit
+/// if the label is in [begin, begin + v_local), otherwise 0; with label smoothing, Σ (logit − origin).
+/// Shapes: `logits` [n, v_local], `labels` [n] int64 → [loss.terms(), n] fp32 (fp64).
+at::Tensor loss_terms(const at::Tensor& logits, const at::Tensor& labels, int64_t begin,
+                      const TokenLoss& loss = {});
 
 /// The parameters of a backward pass that all tokens share.
 struct LossGradient {
@@ -36,10 +34,10 @@ struct LossGradient {
   TokenLoss loss = {};
 };
 
-/// Returns d logits = (softmax · (1 + 2·z_loss·lse) − [label]·(1 − smoothing) − smoothing/vocab) · scale in
-/// the dtype of `logits`; zero in rows whose label is `ignore_index`. Shapes: `lse` [n] = max + log Σ
-/// exp(logit − max), over the full vocabulary.
-at::Tensor cross_entropy_backward(const at::Tensor& logits, const at::Tensor& labels, int64_t begin,
-                                  const at::Tensor& lse, const LossGradient& gradient);
+/// Replaces `logits` by their gradient (softmax · (1 + 2·z_loss·lse) − [label]·(1 − smoothing) −
+/// smoothing/vocab) · scale; by zero in rows whose label is `ignore_index`.
+/// Shapes: `logits` [n, v_local] contiguous; `lse` [n] = log Σ exp(logit) over the full vocabulary.
+void cross_entropy_backward_(at::Tensor& logits, const at::Tensor& labels, int64_t begin,
+                             const at::Tensor& lse, const LossGradient& gradient);
 
 }  // namespace shardwise::kernels

@@ -6,36 +6,28 @@ namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
 template <class T>
-void row_max(Accumulator<T>* max, const T* logits, int64_t rows, int64_t v) {
-  for (int64_t row = 0; row < rows; ++row, logits += v) {
-    max[row] = max_of<Accumulator<T>>(v, [logits](int64_t i) { return widen(logits[i]); });
-  }
+Accumulator<T> row_max(const T* logits, int64_t v) {
+  return max_of<Accumulator<T>>(v, [logits](int64_t i) { return widen(logits[i]); });
 }
 
 template <class T>
-void sum_exp(Accumulator<T>* sum, const T* logits, const Accumulator<T>* max, int64_t rows, int64_t v) {
-  for (int64_t row = 0; row < rows; ++row, logits += v) {
-    const Accumulator<T> largest = max[row];
-    sum[row] = sum_of<Accumulator<T>>(v, [=](int64_t i) { return exp_of(widen(logits[i]) - largest); });
-  }
+Accumulator<T> sum_exp(const T* logits, Accumulator<T> origin, int64_t v) {
+  return sum_of<Accumulator<T>>(v, [=](int64_t i) { return exp_of(widen(logits[i]) - origin); });
 }
 
 template <class T>
-void sum_shifted(Accumulator<T>* sum, const T* logits, const Accumulator<T>* max, int64_t rows, int64_t v) {
-  for (int64_t row = 0; row < rows; ++row, logits += v) {
-    const Accumulator<T> largest = max[row];
-    sum[row] = sum_of<Accumulator<T>>(v, [=](int64_t i) { return widen(logits[i]) - largest; });
-  }
+Accumulator<T> sum_shifted(const T* logits, Accumulator<T> origin, int64_t v) {
+  return sum_of<Accumulator<T>>(v, [=](int64_t i) { return widen(logits[i]) - origin; });
 }
 
 template <class T>
-void backward_row(T* __restrict d, const T* __restrict logits, Accumulator<T> lse,
-                  RowGradient<Accumulator<T>> row, int64_t target, int64_t v) {
+void backward_row(T* logits, Accumulator<T> lse, RowGradient<Accumulator<T>> row, int64_t target, int64_t v) {
   const auto of_class = [=](int64_t i) {
     return exp_of(widen(logits[i]) - lse) * row.probability - row.each_class;
   };
-  for (int64_t i = 0; i < v; ++i) d[i] = narrow<T>(of_class(i) * row.scale);
-  if (target >= 0) d[target] = narrow<T>((of_class(target) - row.label) * row.scale);
+  const T of_target = target >= 0 ? narrow<T>((of_class(target) - row.label) * row.scale) : T{};
+  for (int64_t i = 0; i < v; ++i) logits[i] = narrow<T>(of_class(i) * row.scale);
+  if (target >= 0) logits[target] = of_target;
 }
 
 template <class T>

@@ -1,4 +1,5 @@
-// The inner loops of cross-entropy, for rows of width v. `max`, `lse` and sums are in the accumulator's type.
+// The inner loops of cross-entropy, for rows of width v. `lse`, maxima and sums are in the accumulator's
+// type.
 #pragma once
 #include "shardwise/kernels/isa.h"
 
@@ -15,15 +16,16 @@ struct RowGradient {
 
 template <class T>
 struct CrossEntropyLoops {
-  void (*row_max)(Accumulator<T>* max, const T* logits, int64_t rows, int64_t v);
-  void (*sum_exp)(Accumulator<T>* sum, const T* logits, const Accumulator<T>* max, int64_t rows, int64_t v);
-  /// Σ (logit − max)
-  void (*sum_shifted)(Accumulator<T>* sum, const T* logits, const Accumulator<T>* max, int64_t rows,
-                      int64_t v);
-  /// d[i] = (exp(logit[i] − lse) · probability − each_class − [i = target] · label) · scale for one row;
-  /// `target` is −1 if the label is not in this shard.
-  void (*backward_row)(T* d, const T* logits, Accumulator<T> lse, RowGradient<Accumulator<T>> row,
-                       int64_t target, int64_t v);
+  /// Returns the maximum of a row, −inf if v is 0.
+  Accumulator<T> (*row_max)(const T* logits, int64_t v);
+  /// Returns Σ exp(logit − origin) of a row.
+  Accumulator<T> (*sum_exp)(const T* logits, Accumulator<T> origin, int64_t v);
+  /// Returns Σ (logit − origin) of a row.
+  Accumulator<T> (*sum_shifted)(const T* logits, Accumulator<T> origin, int64_t v);
+  /// Replaces a row of logits by its gradient (exp(logit[i] − lse) · probability − each_class − [i = target]
+  /// · label) · scale; `target` is −1 if the label is not in this shard.
+  void (*backward_row)(T* logits, Accumulator<T> lse, RowGradient<Accumulator<T>> row, int64_t target,
+                       int64_t v);
   Accumulator<T> (*load)(const T* logit);
 };
 SHARDWISE_PER_ISA(CrossEntropyLoops, cross_entropy_loops)

@@ -189,12 +189,15 @@ nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, con
 }
 
 template <nn::ResidualStream Stream>
+nn::Placed<Stream> Decoder<Stream>::head_input(const at::Tensor& ids, const nn::Step& step) const {
+  auto x = hidden(ids, step);
+  return nn::observed(&observer_, {nn::Stage::Kind::norm}, weights_.norm_(x, step));
+}
+
+template <nn::ResidualStream Stream>
 nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& ids,
                                                               const nn::Step& step) const {
-  const auto& w = weights_;
-  auto x = hidden(ids, step);
-  const auto normed = nn::observed(&observer_, {nn::Stage::Kind::norm}, w.norm_(x, step));
-  return nn::observed(&observer_, {nn::Stage::Kind::logits}, w.head_(normed, step));
+  return nn::observed(&observer_, {nn::Stage::Kind::logits}, weights_.head_(head_input(ids, step), step));
 }
 
 template <nn::ResidualStream Stream>
@@ -214,7 +217,7 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
 template <nn::ResidualStream Stream>
 nn::Placed<nn::Invariant> Decoder<Stream>::loss(const at::Tensor& ids, const at::Tensor& labels,
                                                 const nn::LossOptions& options, const nn::Step& step) const {
-  return nn::cross_entropy(logits(ids, step), labels, weights_.layout_.vocab, options, step);
+  return nn::linear_cross_entropy(head_input(ids, step), weights_.head_, labels, options, step, &observer_);
 }
 
 template class Decoder<nn::Invariant>;

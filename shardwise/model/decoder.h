@@ -5,7 +5,7 @@
 #include "shardwise/config/parameters.h"
 #include "shardwise/nn/block.h"
 #include "shardwise/nn/embedding.h"
-#include "shardwise/nn/loss.h"
+#include "shardwise/nn/linear_cross_entropy.h"
 #include "shardwise/nn/positions.h"
 
 namespace shardwise::model {
@@ -85,13 +85,15 @@ class Decoder {
       const at::Tensor& ids, const at::Tensor& rows,
       const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant>;
 
-  /// Computes the cross-entropy with `labels` [s, b] (already shifted), a scalar, I; see nn/loss.h.
-  /// Errors: those of logits and nn::cross_entropy.
+  /// Computes the cross-entropy with `labels` [s, b] (already shifted), a scalar, I. Call zero_grad_ before
+  /// it and backward on it; see nn/linear_cross_entropy.h. Errors: those of logits and
+  /// nn::linear_cross_entropy.
   nn::Placed<nn::Invariant> loss(const at::Tensor& ids, const at::Tensor& labels,
                                  const nn::LossOptions& options, const nn::Step& step) const;
 
  private:
   nn::DeferredReduction<Stream> hidden(const at::Tensor& ids, const nn::Step& step) const;
+  nn::Placed<Stream> head_input(const at::Tensor& ids, const nn::Step& step) const;
   const DecoderWeights& weights_;
   nn::Observer observer_;
 };

@@ -82,12 +82,14 @@ class ColumnParallelLinear {
   const ParameterPtr& weight() const { return parameters_.weight; }
   /// Returns the bias, or null.
   const ParameterPtr& bias() const { return parameters_.bias; }
+  /// Returns how the output features are split over the ranks.
+  /// Errors: c10::ValueError unless the rule has one segment of single features.
+  base::Split output_split() const;
   /// Appends the parameters and how they are used.
   void append_parameters(UsedParameters& parameters) const;
 
  private:
   explicit ColumnParallelLinear(ParameterPtr weight) : parameters_{std::move(weight), nullptr} {}
-  base::Split output_split() const;
   parallel::LinearParameters parameters_;
 };
 

@@ -1,4 +1,5 @@
-// Cross-entropy over vocabulary-sharded logits, without gathering them.
+// Cross-entropy over vocabulary-sharded logits, without gathering them. linear_cross_entropy.h computes the
+// logits too, a chunk at a time.
 #pragma once
 #include "shardwise/nn/module.h"
 #include "shardwise/nn/step.h"
@@ -20,8 +21,7 @@ struct LossOptions {
 /// Returns the cross-entropy of p = softmax(logits) with `labels`, summed over the tokens and divided by
 /// options.valid_tokens. Tokens labeled kIgnoreIndex or outside step.valid have no loss.
 /// Shapes: `logits` [s, b, v/t] S<−1>, `labels` [s, b] int64, all of them on every rank → scalar I.
-/// Forward: all_reduce(max) of s·b elements, then all_reduce(sum) of 2·s·b, or 3·s·b with label smoothing.
-/// Backward: nothing.
+/// Forward: all_gather of three values for each token, four with label smoothing. Backward: nothing.
 /// Saved: logits and one fp32 per token; with padding, the labels too.
 /// Errors: c10::ValueError if labels and logits differ in shape, a label is outside the vocabulary, the step
 /// does not fit (check_step), label_smoothing is outside [0, 1] or z_loss is negative.

@@ -106,6 +106,7 @@ double owned_norm(const ParamSpec& spec, NormOrder norm, int rank) {
 }  // namespace
 
 void sync_gradients_(const ParamSpecs& specs, const comm::Group& group) {
+  for (const ParamSpec& spec : specs) check_backwards(*spec.parameter);
   if (group.size() == 1) return;
   const std::vector<PartialGradient> partials = gradients_to_sum(specs, group.rank());
   if (partials.empty()) return;

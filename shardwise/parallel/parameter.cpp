@@ -63,7 +63,7 @@ int64_t Parameter::bytes() const {
 Tensor Parameter::main_grad_if_trainable() const {
   if (is_frozen()) return {};
   TORCH_CHECK_VALUE(main_grad.defined(), name,
-                    ": backward adds to main_grad; call zero_grad_ before it [SW0453]");
+                    ": gradients are added to main_grad; call zero_grad_ before the forward [SW0453]");
   return main_grad;
 }
 
@@ -127,12 +127,31 @@ void freeze_(Parameter& parameter) {
 
 void zero_grad_(Parameter& parameter) {
   if (parameter.is_frozen()) return;
+  parameter.pending_backwards = 0;
   if (parameter.main_grad.defined()) {
     parameter.main_grad.zero_();
     return;
   }
   const at::ScalarType dtype = kernels::accumulator_type(parameter.value.scalar_type());
   parameter.main_grad = at::zeros(parameter.value.sizes(), at::TensorOptions(dtype));
+}
+
+void expect_backward_(Parameter& parameter) {
+  ++parameter.pending_backwards;
+}
+
+void finish_backward_(Parameter& parameter) {
+  TORCH_CHECK_VALUE(parameter.pending_backwards > 0, parameter.name,
+                    ": the gradient that the forward added to main_grad must still be there in backward; got "
+                    "zero_grad_ or another backward in between [SW0720]");
+  --parameter.pending_backwards;
+}
+
+void check_backwards(const Parameter& parameter) {
+  TORCH_CHECK_VALUE(parameter.pending_backwards == 0, parameter.name,
+                    ": every loss computed with gradients needs its backward before gradients are used; got ",
+                    parameter.pending_backwards,
+                    " without; compute it under at::NoGradGuard instead [SW0721]");
 }
 
 GradientKind ParamSpec::gradient_over(const std::string& axis) const {

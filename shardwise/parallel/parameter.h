@@ -30,6 +30,7 @@ struct Parameter {
   at::Tensor value;                   // a leaf; requires grad unless frozen
   at::Tensor main_grad;               // fp32 (fp64 for fp64); undefined until zero_grad_, and when frozen
   std::shared_ptr<quant::Panels> panels = nullptr;  // of a packed weight; null: `value` has it
+  int64_t pending_backwards = 0;  // forwards that added to main_grad and whose backward has not run
 
   /// Returns the number of elements of the unsharded parameter.
   int64_t global_numel() const;
@@ -72,6 +73,16 @@ void freeze_(Parameter& parameter);
 
 /// Zeroes main_grad and allocates it on the first call. Does nothing if the parameter is frozen.
 void zero_grad_(Parameter& parameter);
+
+/// Counts a forward that has added its gradient to main_grad itself (nn/linear_cross_entropy.h).
+void expect_backward_(Parameter& parameter);
+/// Counts that forward's backward.
+/// Errors: c10::ValueError if the forward's gradient is lost, because zero_grad_ or another backward was
+/// called since.
+void finish_backward_(Parameter& parameter);
+/// Checks that main_grad has no gradient of a forward without its backward.
+/// Errors: c10::ValueError if it has.
+void check_backwards(const Parameter& parameter);
 
 /// How main_grad relates to the full gradient over one mesh axis.
 enum class GradientKind {

@@ -97,18 +97,9 @@ MemorySnapshots backward_snapshots(const Workload& workload, int rank, int64_t l
 }
 
 MemorySnapshots head_backward_snapshots(const Workload& workload, int rank) {
-  const TransientBuffers transient(workload, rank);
-  using enum SavedTensor;
-  const SavedAllocations in_loss = saved_by_head(workload, rank);
-  const SavedAllocations in_head = without(in_loss, {logits, labels, loss_lse});
-  const int64_t vocab = transient.sizes().shard().vocab;
-  const auto [norm, head] = required_by_head(workload);
-  MemorySnapshots snapshots = {
-      {"loss", concat(named(in_loss), {{"logits gradient", transient.sizes().features(vocab)}})},
-      {"head", concat(named(in_head), transient.column_backward(vocab, head))}};
-  if (norm.any)
-    snapshots.push_back({"norm", concat(named(without(in_head, {head_input})), transient.norm_backward())});
-  return snapshots;
+  if (!required_by_head(workload).norm.any) return {};
+  const Allocations saved = named(saved_by_head(workload, rank));
+  return {{"norm", concat(saved, {{"norm input gradient", Sizes(workload, rank).local_hidden()}})}};
 }
 
 }  // namespace shardwise::plan

@@ -1,5 +1,8 @@
 #include "shardwise/plan/communication.h"
 
+#include <vector>
+
+#include "shardwise/base/loss_chunks.h"
 #include "shardwise/plan/parameters.h"
 #include "shardwise/plan/required_gradients.h"
 
@@ -29,6 +32,11 @@ class Costs {
     const bool gathers = required.weight && workload_.column_input_storage != ColumnInputStorage::gathered;
     return {all_gather(), when(gathers, all_gather()) + when(required.input, reduce_scatter())};
   }
+  /// The head's gradients are computed, and that of its input is reduced, in the forward.
+  Collectives loss(const RequiredGradients& head) const {
+    const Collectives reduction = when(head.input, is_tp() ? all_reduce_hidden() : reduce_scatter());
+    return (is_tp() ? Collectives{} : all_gather()) + loss_terms() + reduction;
+  }
   Passes row(const RequiredGradients& required) const {
     if (is_tp()) return {all_reduce_hidden(), {}};
     return {reduce_scatter(), when(required.input || required.weight, all_gather())};
@@ -45,6 +53,27 @@ class Costs {
   int64_t row_bytes() const { return workload_.config.hidden_size * workload_.element_bytes; }
   Collectives all_reduce_hidden() const {
     return all_reduce(shard_.rows * workload_.config.hidden_size, workload_.element_bytes);
+  }
+
+  /// One all_gather for each chunk of rows.
+  Collectives loss_terms() const {
+    if (workload_.tp == 1) return {};
+    const int64_t terms = workload_.has_label_smoothing ? 4 : 3;  // maximum, Σ exp, target, Σ logits
+    Collectives sent;
+    for (const int64_t rows : blocks_of_rows()) {
+      sent.all_gather.calls += base::loss_chunk_count(rows);
+      sent.all_gather.bytes += rows * terms * workload_.accumulator_bytes() * (workload_.tp - 1);
+    }
+    return sent;
+  }
+  /// Rows whose head input is one matrix: all, or those of each rank.
+  std::vector<int64_t> blocks_of_rows() const {
+    if (is_tp()) return {shard_.rows};
+    std::vector<int64_t> rows;
+    const base::Split sequence = workload_.sequence();
+    for (int rank = 0; rank < workload_.tp; ++rank)
+      rows.push_back(sequence.range(rank).size() * workload_.batch_size);
+    return rows;
   }
 
   const Workload& workload_;
@@ -104,13 +133,7 @@ Passes block_communication(const Workload& workload, int rank, int64_t layer) {
 }
 
 Passes head_communication(const Workload& workload, int rank) {
-  const Costs costs(workload, rank);
-  const int64_t rows = rank_shard(workload, rank).rows;
-  const int64_t sums = workload.has_label_smoothing ? 3 : 2;  // Σ exp, the target's logit, Σ logits
-  Passes passes = costs.column(required_by_head(workload).head);
-  passes.forward = passes.forward + costs.all_reduce(rows, workload.accumulator_bytes())  // maximum
-                   + costs.all_reduce(sums * rows, workload.accumulator_bytes());
-  return passes;
+  return {Costs(workload, rank).loss(required_by_head(workload).head), {}};
 }
 
 Passes micro_batch_communication(const Workload& workload, int rank) {

@@ -17,8 +17,8 @@ struct Traffic {
 
 /// The three collectives that training uses.
 struct Collectives {
-  Traffic all_reduce;      // f and f*, the loss and the optimizer
-  Traffic all_gather;      // g
+  Traffic all_reduce;      // f and f*, and the optimizer
+  Traffic all_gather;      // g, and the loss
   Traffic reduce_scatter;  // g*
   /// Returns the sum over the three.
   Traffic total() const;

@@ -109,10 +109,13 @@ MemorySnapshots forward_snapshots(const Workload& workload, int rank, int64_t la
 }
 
 MemorySnapshots head_forward_snapshots(const Workload& workload, int rank) {
-  using enum SavedTensor;
-  const Tensors saved = tensors_of(saved_by_head(workload, rank));
-  return {
-      {"head, forward", live(made_by_head(workload, rank), logits, saved, {norm_input, head_input, logits})}};
+  const TransientBuffers transient(workload, rank);
+  SavedAllocations saved = saved_by_head(workload, rank);
+  std::erase_if(saved, [](const auto& one) { return one.tensor == SavedTensor::head_gradient; });
+  const RequiredGradients required = required_by_head(workload).head;
+  const int64_t vocab = transient.sizes().shard().vocab;
+  return {{"loss", concat(named(saved), transient.loss_chunk(vocab, required))},
+          {"loss, gradient reduced", concat(named(saved), transient.loss_gradient(required))}};
 }
 
 }  // namespace shardwise::plan

@@ -150,7 +150,7 @@ class Forward {
   /// The head reads each sequence's last row; sampling uses fp64 logits, of the rank's shard or of all.
   MemorySnapshot head() const {
     const int64_t e = generation_.element_bytes, local = generation_.sequences * sizes_.shard().vocab;
-    Allocations allocations{hidden("residual stream"), {text_of(SavedTensor::logits), local * e}};
+    Allocations allocations{hidden("residual stream"), {"logits", local * e}};
     if (generation_.tp == 1 || !generation_.gathers_logits) {
       allocations.push_back({"fp64 logits", local * 8});
       return {"head", allocations};

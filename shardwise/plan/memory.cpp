@@ -9,8 +9,6 @@
 namespace shardwise::plan {
 namespace {
 
-constexpr int64_t kLabelBytes = 8;  // int64
-
 /// A tensor that may be saved, and whether a required gradient reads it.
 struct Candidate {
   SavedAllocation allocation;
@@ -99,12 +97,10 @@ Candidates head_candidates(const Workload& workload, int rank) {
   using enum SavedTensor;
   CandidateList tensors(workload, rank);
   const auto [norm, head] = required_by_head(workload);
-  const Sizes& sizes = tensors.sizes();
   tensors.add_norm({norm_input, norm_rstd, norm_mean}, Pool::private_memory, norm);
-  tensors.add_column_input(head_input, head);
-  tensors.add(logits, sizes.features(sizes.shard().vocab), head.any);
-  if (workload.is_padded) tensors.add(labels, sizes.shard().rows * kLabelBytes, head.any);
-  tensors.add(loss_lse, sizes.statistics(sizes.shard().rows), head.any);
+  const Pool pool =
+      workload.parallelism == Parallelism::tp ? workload.partial_sum_pool() : Pool::private_memory;
+  tensors.add({head_gradient, tensors.sizes().local_hidden(), pool}, head.input);
   return tensors.take();
 }
 
@@ -150,10 +146,6 @@ SavedAllocations saved_by_block(const Workload& workload, int rank, int64_t laye
   if (workload.recompute == Recompute::selective && required.activation.any)
     std::erase_if(allocations, [](const auto& saved) { return saved.tensor == SavedTensor::down_input; });
   return allocations;
-}
-
-SavedAllocations made_by_head(const Workload& workload, int rank) {
-  return made(head_candidates(workload, rank));
 }
 
 SavedAllocations saved_by_head(const Workload& workload, int rank) {

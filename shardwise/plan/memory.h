@@ -50,11 +50,8 @@ SavedAllocations read_by_block(const Workload& workload, int rank, int64_t layer
 /// read_by_block; all but the down projection's input; or the input of a block that has a backward.
 SavedAllocations saved_by_block(const Workload& workload, int rank, int64_t layer);
 
-/// Returns the tensors of the forward of the final norm, the head and the loss that a backward may read,
-/// including the logits. The embedding saves nothing: the caller owns ids and labels (except labels without
-/// padding), and its output is the first block's input.
-SavedAllocations made_by_head(const Workload& workload, int rank);
-/// Returns the tensors that the final norm, the head and the loss save for backward.
+/// Returns the tensors that the final norm and the loss save for backward. The embedding saves nothing: the
+/// caller owns the ids, and its output is the first block's input.
 SavedAllocations saved_by_head(const Workload& workload, int rank);
 
 /// Returns the number of elements of the rank's parameters, including frozen ones.

@@ -44,14 +44,8 @@ const char* text_of(SavedTensor tensor) {
       return "norm rstd";
     case SavedTensor::norm_mean:
       return "norm mean";
-    case SavedTensor::head_input:
-      return "head input";
-    case SavedTensor::logits:
-      return "logits";
-    case SavedTensor::labels:
-      return "labels";
-    case SavedTensor::loss_lse:
-      return "loss lse";
+    case SavedTensor::head_gradient:
+      return "head input gradient";
   }
   TORCH_INTERNAL_ASSERT(false);
 }

@@ -24,10 +24,7 @@ enum class SavedTensor {
   norm_input,        // the residual stream after the last block
   norm_rstd,         // the final norm's 1/rms or 1/std per row
   norm_mean,         // the final norm's mean per row, of a LayerNorm
-  head_input,        // the final norm's output
-  logits,            // the head's output
-  labels,            // the loss's copy, without the padding
-  loss_lse,          // log Σ exp of each row of logits
+  head_gradient,     // of the head's input, which the loss computes in the forward
 };
 
 /// Returns the name for output: "norm1 input".

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "shardwise/base/loss_chunks.h"
+
 namespace shardwise::plan {
 
 Allocations concat(Allocations allocations, const Allocations& more) {
@@ -9,11 +11,13 @@ Allocations concat(Allocations allocations, const Allocations& more) {
   return allocations;
 }
 
-int64_t TransientBuffers::wgrad_operands(int64_t out, int64_t in) const {
+int64_t TransientBuffers::largest_rows() const {
+  return is_sequence_sharded() ? workload_.sequence().largest() * workload_.batch_size : sizes_.shard().rows;
+}
+
+int64_t TransientBuffers::wgrad_operands(int64_t rows, int64_t out, int64_t in) const {
   constexpr int64_t kPackedOutputs = 128;  // that kernels/bf16_product.cpp packs at a time, per thread
   if (workload_.element_bytes >= 4) return 0;
-  const int64_t rows =
-      is_sequence_sharded() ? workload_.sequence().largest() * workload_.batch_size : sizes_.shard().rows;
   const int64_t copied = workload_.wgrad_operand_bytes == 2 ? std::min(out, kPackedOutputs) : out;
   return rows * (copied + in) * workload_.wgrad_operand_bytes;
 }
@@ -41,7 +45,26 @@ Allocations TransientBuffers::column_backward(int64_t out, const RequiredGradien
   return {{"output gradient", sizes_.features(out)},
           {"partial input gradient", required.input ? sizes_.full_hidden() : 0, workload_.partial_sum_pool()},
           {"gathered input", gathers ? sizes_.full_hidden() : 0},
-          {"wgrad operands", required.weight ? wgrad_operands(out, workload_.config.hidden_size) : 0}};
+          {"wgrad operands",
+           required.weight ? wgrad_operands(largest_rows(), out, workload_.config.hidden_size) : 0}};
+}
+
+Allocations TransientBuffers::loss_chunk(int64_t vocab, const RequiredGradients& required) const {
+  const int64_t rows = std::min(largest_rows(), base::kLossChunkRows), h = workload_.config.hidden_size;
+  const bool gathers =
+      is_sequence_sharded() && workload_.column_input_storage != ColumnInputStorage::shard_in_place;
+  return {{"head input", sizes_.local_hidden(), workload_.column_input_pool()},
+          {"gathered input", gathers ? sizes_.full_hidden() : 0},
+          {"logits of a chunk", rows * vocab * workload_.element_bytes},
+          {"partial input gradient", required.input ? sizes_.full_hidden() : 0, workload_.partial_sum_pool()},
+          {"wgrad operands", required.weight ? wgrad_operands(rows, vocab, h) : 0}};
+}
+
+Allocations TransientBuffers::loss_gradient(const RequiredGradients& required) const {
+  if (!required.input) return {};
+  return {{"head input", sizes_.local_hidden(), workload_.column_input_pool()},
+          {"partial input gradient", sizes_.full_hidden(), workload_.partial_sum_pool()},
+          {"head input gradient", is_sequence_sharded() ? sizes_.local_hidden() : 0}};
 }
 
 Allocations TransientBuffers::residual_gradient(bool is_kept, const std::string& name) const {
@@ -54,7 +77,8 @@ Allocations TransientBuffers::row_backward(int64_t in, const RequiredGradients& 
              is_masked = workload_.has_dropout;
   const bool gathers = is_sequence_sharded() && (required.input || required.weight);
   const int64_t dx = required.input ? sizes_.features(in) : 0;
-  const int64_t copies = required.weight ? wgrad_operands(workload_.config.hidden_size, in) : 0;
+  const int64_t copies =
+      required.weight ? wgrad_operands(largest_rows(), workload_.config.hidden_size, in) : 0;
   // Chunk by chunk both gradients are live; otherwise the weight's before the input's.
   const bool is_chunked = is_sequence_sharded();
   Allocation gathered{"gathered residual stream gradient", gathers ? sizes_.full_hidden() : 0,

@@ -21,6 +21,10 @@ class TransientBuffers {
   Allocations norm_backward() const;
   /// Backward of a column-parallel layer, h → `out` features. dX is a partial sum until it is reduced.
   Allocations column_backward(int64_t out, const RequiredGradients& required) const;
+  /// A chunk's logits and gradients in the loss: h → `vocab` features.
+  Allocations loss_chunk(int64_t vocab, const RequiredGradients& required) const;
+  /// The gradient of the loss's input while it is reduced.
+  Allocations loss_gradient(const RequiredGradients& required) const;
   /// Backward of a row-parallel layer, `in` → h features. `keeps_residual`: the residual stream's gradient is
   /// needed afterward.
   Allocations row_backward(int64_t in, const RequiredGradients& required, bool keeps_residual) const;
@@ -29,9 +33,10 @@ class TransientBuffers {
 
  private:
   bool is_sequence_sharded() const { return workload_.tp > 1 && workload_.parallelism == Parallelism::tp_sp; }
-  /// Returns the bytes of the operand copies of a 16-bit model's weight gradient [out, in]; under TP+SP, of
-  /// one rank's rows at a time.
-  int64_t wgrad_operands(int64_t out, int64_t in) const;
+  /// The most rows of one matrix: all, or those of one rank under TP+SP.
+  int64_t largest_rows() const;
+  /// Returns the bytes of the operand copies of a 16-bit model's weight gradient [out, in] of `rows` rows.
+  int64_t wgrad_operands(int64_t rows, int64_t out, int64_t in) const;
 
   const Workload& workload_;
   Sizes sizes_;

@@ -38,9 +38,8 @@ struct Workload {
   ColumnInputStorage column_input_storage = ColumnInputStorage::shard_in_place;  // under TP+SP
   Recompute recompute = Recompute::none;                                         // what backward recomputes
   bool split_batch = false;          // split-batch schedule (TP only); its memory is not planned
-  bool has_label_smoothing = false;  // the loss reduces one more value per token
+  bool has_label_smoothing = false;  // the loss gathers one more value per token
   bool has_dropout = false;          // of the residual stream; attention dropout needs no memory
-  bool is_padded = false;            // the loss then saves its own labels, without the padding
   /// Names of the parameters that are not trained, as in config/parameters.h.
   std::set<std::string> frozen = {};
   /// Bytes per element of the copies of the two 16-bit operands of a weight gradient GEMM: 4 where they are

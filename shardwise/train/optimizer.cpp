@@ -29,6 +29,7 @@ AdamW::AdamW(const nn::UsedParameters& parameters, const AdamWOptions& options) 
 }
 
 void AdamW::step_(int64_t step, double learning_rate, double gradient_scale) {
+  for (const ParameterState& state : state_) parallel::check_backwards(*state.parameter);
   kernels::AdamWStep how{.number = step,
                          .learning_rate = learning_rate,
                          .beta1 = options_.beta1,

@@ -11,7 +11,7 @@
 #include "shardwise/nn/attention.h"
 #include "shardwise/nn/embedding.h"
 #include "shardwise/nn/linear.h"
-#include "shardwise/nn/loss.h"
+#include "shardwise/nn/linear_cross_entropy.h"
 #include "shardwise/nn/norm.h"
 
 namespace consumer {
@@ -129,7 +129,7 @@ class Model {
   Placed<Invariant> loss(const at::Tensor& ids, const at::Tensor& labels, const Step& step) const {
     Placed<Stream> x = embedding_.to<Stream>(ids, step);
     for (const Block& block : blocks_) x = block(x, step);
-    return cross_entropy(head_(norm_(x, step), step), labels, vocab_, double(labels.numel()), step);
+    return linear_cross_entropy(norm_(x, step), head_, labels, double(labels.numel()), step);
   }
 
   /// Every parameter once: the head adds none of its own.

@@ -30,11 +30,18 @@ at::Tensor labels_of(int64_t n, int64_t vocab) {
   return at::tensor(labels, at::kLong);
 }
 
+at::Tensor backward(const at::Tensor& logits, const at::Tensor& labels, int64_t begin, const at::Tensor& lse,
+                    const LossGradient& gradient) {
+  at::Tensor d = logits.clone(at::MemoryFormat::Contiguous);
+  cross_entropy_backward_(d, labels, begin, lse, gradient);
+  return d;
+}
+
 // The loss of a sharded vocabulary, with the reductions over shards done here.
 struct Sharded {
   std::vector<at::Tensor> logits;
   std::vector<int64_t> begins;
-  at::Tensor labels, max, lse, losses;
+  at::Tensor labels, lse, losses;
   TokenLoss of_token;
 
   Sharded(const at::Tensor& unsharded, const Case& c, const TokenLoss& token = {})
@@ -44,25 +51,31 @@ struct Sharded {
       logits.push_back(unsharded.narrow(1, begin, size));
       begins.push_back(begin);
       begin += size;
-      const at::Tensor shard_max = row_max(logits.back());
-      max = max.defined() ? max.maximum(shard_max) : shard_max;
     }
-    at::Tensor sums;
+    combine();
+  }
+
+  /// Every term has the origin of its shard.
+  void combine() {
+    at::Tensor sum, target, all;
     for (size_t i = 0; i < logits.size(); ++i) {
-      const at::Tensor part = loss_sums(logits[i], labels, begins[i], max, of_token);
-      sums = sums.defined() ? sums + part : part;
+      const at::Tensor terms = loss_terms(logits[i], labels, begins[i], of_token);
+      const at::Tensor origin = terms[0].masked_fill(terms[0].isinf(), 0), factor = origin.exp();
+      const auto add = [](at::Tensor& to, const at::Tensor& part) { to = to.defined() ? to + part : part; };
+      add(sum, terms[1] * factor);
+      add(target, terms[2]);
+      if (of_token.is_smoothed()) add(all, terms[3] + origin * logits[i].size(1));
     }
-    lse = max + sums[0].log();
-    losses = sums[0].log() - sums[1] * of_token.label_weight() + lse.square() * of_token.z_loss;
-    if (sums.size(0) == 3) losses = losses - sums[2] * of_token.class_weight();
+    lse = sum.log();
+    losses = lse - target * of_token.label_weight() + lse.square() * of_token.z_loss;
+    if (all.defined()) losses = losses - all * of_token.class_weight();
     losses = losses.masked_fill(labels == kIgnore, 0);
   }
 
   at::Tensor gradient(double scale) const {
     std::vector<at::Tensor> parts;
-    for (size_t i = 0; i < logits.size(); ++i) {
-      parts.push_back(cross_entropy_backward(logits[i], labels, begins[i], lse, {scale, kIgnore, of_token}));
-    }
+    for (size_t i = 0; i < logits.size(); ++i)
+      parts.push_back(backward(logits[i], labels, begins[i], lse, {scale, kIgnore, of_token}));
     return at::cat(parts, 1);
   }
 };
@@ -126,38 +139,40 @@ TEST(CrossEntropy, SmoothedLossAndGradientEqualUnsharded) {
 
 TEST(CrossEntropy, IgnoredLabelsHaveZeroLossAndGradient) {
   const at::Tensor logits = random_tensor({8, 33}, 3, at::kBFloat16), labels = labels_of(8, 33);
-  const at::Tensor sums = loss_sums(logits, labels, 0, row_max(logits));
-  const at::Tensor d = cross_entropy_backward(logits, labels, 0, row_max(logits), {1, kIgnore});
-  EXPECT_EQ(sums[1][3].item<double>(), 0);
+  const at::Tensor terms = loss_terms(logits, labels, 0);
+  const at::Tensor d = backward(logits, labels, 0, terms[0], {1, kIgnore});
+  EXPECT_EQ(terms[2][3].item<double>(), 0);
   EXPECT_EQ(d[3].abs().sum().item<double>(), 0);
   EXPECT_GT(d[2].abs().sum().item<double>(), 0);
 }
 
 TEST(CrossEntropy, EmptyShardContributesNothing) {
-  const at::Tensor logits = at::empty({3, 0}), labels = at::tensor({0, 1, 2}, at::kLong),
-                   max = at::zeros({3});
-  EXPECT_EQ(row_max(logits).max().item<float>(), -std::numeric_limits<float>::infinity());
-  EXPECT_EQ(loss_sums(logits, labels, 0, max).abs().sum().item<float>(), 0);
-  EXPECT_EQ(cross_entropy_backward(logits, labels, 0, max, {1, kIgnore}).sizes(), at::IntArrayRef({3, 0}));
-  EXPECT_EQ(row_max(at::empty({0, 5})).numel(), 0);
+  const at::Tensor logits = at::empty({3, 0}), labels = at::tensor({0, 1, 2}, at::kLong);
+  const at::Tensor terms = loss_terms(logits, labels, 0, {.label_smoothing = 0.1, .vocab = 5});
+  EXPECT_EQ(terms[0].max().item<float>(), -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(terms.narrow(0, 1, 3).abs().sum().item<float>(), 0);
+  EXPECT_EQ(backward(logits, labels, 0, at::zeros({3}), {1, kIgnore}).sizes(), at::IntArrayRef({3, 0}));
+  EXPECT_EQ(loss_terms(at::empty({0, 5}), at::empty({0}, at::kLong), 0).numel(), 0);
 }
 
 TEST(CrossEntropy, HandlesMaskedAndNaNLogits) {
   const float infinity = std::numeric_limits<float>::infinity(),
               nan = std::numeric_limits<float>::quiet_NaN();
   const at::Tensor logits = at::tensor({-infinity, 2.f, 1.f, nan}).view({2, 2});
-  const at::Tensor max = row_max(logits), sums = loss_sums(logits, at::tensor({1, 0}, at::kLong), 0, max);
-  EXPECT_EQ(sums[0][0].item<float>(), 1);
-  EXPECT_TRUE(std::isnan(sums[0][1].item<float>()));
+  const at::Tensor terms = loss_terms(logits, at::tensor({1, 0}, at::kLong), 0);
+  EXPECT_EQ(terms[1][0].item<float>(), 1);
+  EXPECT_TRUE(std::isnan(terms[1][1].item<float>()));
 }
 
 TEST(CrossEntropy, RejectsMismatchedShapes) {
-  const at::Tensor logits = at::zeros({3, 4}), labels = at::zeros({3}, at::kLong), max = at::zeros({3});
-  EXPECT_THROW(row_max(at::zeros({3})), c10::ValueError);
-  EXPECT_THROW(loss_sums(logits, at::zeros({2}, at::kLong), 0, max), c10::ValueError);
-  EXPECT_THROW(loss_sums(logits, labels.to(at::kInt), 0, max), c10::ValueError);
-  EXPECT_THROW(loss_sums(logits, labels, 0, max.to(at::kDouble)), c10::ValueError);
-  EXPECT_THROW(cross_entropy_backward(logits, labels, 0, at::zeros({4}), {1, kIgnore}), c10::ValueError);
+  const at::Tensor logits = at::zeros({3, 4}), labels = at::zeros({3}, at::kLong), lse = at::zeros({3});
+  EXPECT_THROW(loss_terms(at::zeros({3}), labels, 0), c10::ValueError);
+  EXPECT_THROW(loss_terms(logits, at::zeros({2}, at::kLong), 0), c10::ValueError);
+  EXPECT_THROW(loss_terms(logits, labels.to(at::kInt), 0), c10::ValueError);
+  EXPECT_THROW(backward(logits, labels, 0, at::zeros({4}), {1, kIgnore}), c10::ValueError);
+  EXPECT_THROW(backward(logits, labels, 0, lse.to(at::kDouble), {1, kIgnore}), c10::ValueError);
+  at::Tensor transposed = at::zeros({4, 3}).t();
+  EXPECT_THROW(cross_entropy_backward_(transposed, labels, 0, lse, {1, kIgnore}), c10::ValueError);
 }
 
 }  // namespace

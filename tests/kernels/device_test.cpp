@@ -44,8 +44,7 @@ std::vector<KernelCall> forward_ops() {
          layer_norm(t[0], {t[1], t[2]}, 1e-6);
        }},
       {"dropout", {x}, [](Tensors& t) { dropout(t[0], 0.5, RandomKey::of(1), 0); }},
-      {"row_max", {x}, [](Tensors& t) { row_max(t[0]); }},
-      {"loss_sums", {x, ids(), row.narrow(0, 0, 3)}, [](Tensors& t) { loss_sums(t[0], t[1], 0, t[2]); }},
+      {"loss_terms", {x, ids()}, [](Tensors& t) { loss_terms(t[0], t[1], 0); }},
       {"embedding", {out, ids(), x}, [](Tensors& t) { kernels::embedding_out(t[0], t[1], t[2], 0); }},
       {"product", {at::empty({3, 3}), x, x.t()}, [](Tensors& t) { product_out(t[0], t[1], t[2]); }},
       {"attention",
@@ -86,7 +85,7 @@ std::vector<KernelCall> backward_ops() {
        }},
       {"cross_entropy_backward",
        {x, ids(), statistic},
-       [](Tensors& t) { cross_entropy_backward(t[0], t[1], 0, t[2], {.scale = 1, .ignore_index = -1}); }},
+       [](Tensors& t) { cross_entropy_backward_(t[0], t[1], 0, t[2], {.scale = 1, .ignore_index = -1}); }},
       {"embedding_backward",
        {at::zeros({5, 8}), x, ids()},
        [](Tensors& t) { embedding_backward_(t[0], t[1], t[2], 0); }},

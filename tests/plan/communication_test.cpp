@@ -22,7 +22,8 @@ Workload llama_3_8b(int tp, Parallelism parallelism,
   return workload;
 }
 
-constexpr int64_t kHidden = 8192 * 4096 * 2;  // bytes of [s, b, h]
+constexpr int64_t kHidden = 8192 * 4096 * 2;      // bytes of [s, b, h]
+constexpr int64_t kLossTerms = 7 * 3 * 8192 * 4;  // in 16 chunks
 
 TEST(PlanCommunication, OneRankSendsNothing) {
   const Workload workload = llama_3_8b(1, Parallelism::tp_sp);
@@ -85,7 +86,7 @@ TEST(PlanCommunication, SplitBatchSendsTheSameBytesInTwiceTheCalls) {
   EXPECT_EQ(halves.forward.all_reduce, (Traffic{4, 3 * 2 * 2 * kHidden * 7 / 8}));
   EXPECT_EQ(halves.backward, halves.forward);
   EXPECT_EQ(full.forward.all_reduce, (Traffic{2, 3 * 2 * 2 * kHidden * 7 / 8}));
-  EXPECT_EQ(head_communication(workload, 3).both().all_reduce.calls, 3);
+  EXPECT_EQ(head_communication(workload, 3).both().all_reduce.calls, 1);
 }
 
 /// Backward all-gathers for the two row-parallel layers only.
@@ -106,8 +107,9 @@ TEST(PlanCommunication, BackwardSendsNothingBelowTheFirstTrainedLayer) {
     workload.frozen = all_but(workload.config, {"lm_head"});
     const int64_t unit = kHidden * 7 / 8;
     const Passes passes = micro_batch_communication(workload, 2);
-    EXPECT_EQ(passes.forward.all_gather, (Traffic{65, 65 * unit}));
-    EXPECT_EQ(passes.backward.total(), (Traffic{1, unit}));  // for the head's weight
+    EXPECT_EQ(passes.forward.all_gather, (Traffic{65 + 16, 65 * unit + kLossTerms}));
+    EXPECT_EQ(passes.forward.reduce_scatter, (Traffic{65, 65 * unit}));  // none for the head's input
+    EXPECT_EQ(passes.backward, Collectives{});
     workload.parallelism = Parallelism::tp;
     EXPECT_EQ(micro_batch_communication(workload, 2).backward, Collectives{});
   }
@@ -156,24 +158,39 @@ TEST(PlanCommunication, EmptyShardsCountACall) {
   EXPECT_EQ(embedding_communication(workload, 3).backward.all_gather, (Traffic{1, 0}));
 }
 
-TEST(PlanCommunication, LossReducesThreeValuesPerToken) {
+/// 16 chunks of 512 rows. The gradient of the head's input is reduced in the forward.
+TEST(PlanCommunication, LossGathersThreeValuesPerToken) {
   const Passes head = head_communication(llama_3_8b(8, Parallelism::tp), 0);
-  EXPECT_EQ(head.forward.all_reduce, (Traffic{2, 2 * 3 * 8192 * 4 * 7 / 8}));
-  EXPECT_EQ(head.backward.all_reduce, (Traffic{1, 2 * kHidden * 7 / 8}));
+  EXPECT_EQ(head.forward.all_gather, (Traffic{16, kLossTerms}));
+  EXPECT_EQ(head.forward.all_reduce, (Traffic{1, 2 * kHidden * 7 / 8}));
+  EXPECT_EQ(head.backward.total(), (Traffic{}));
 }
 
-TEST(PlanCommunication, LabelSmoothingReducesAFourthValue) {
+TEST(PlanCommunication, LabelSmoothingGathersAFourthValue) {
   Workload workload = llama_3_8b(8, Parallelism::tp);
   workload.has_label_smoothing = true;
-  EXPECT_EQ(head_communication(workload, 0).forward.all_reduce, (Traffic{2, 2 * 4 * 8192 * 4 * 7 / 8}));
+  EXPECT_EQ(head_communication(workload, 0).forward.all_gather, (Traffic{16, 7 * 4 * 8192 * 4}));
 }
 
-// Three tokens over two ranks: 3 and 6 values are split evenly into 2, 1 and 3, 3.
-TEST(PlanCommunication, AllReduceOfAnOddMessageCountsTheEvenSlice) {
+/// Under TP+SP the chunks are those of each rank's rows, 513 and 512, after an all_gather of these rows.
+TEST(PlanCommunication, ChunksOfTheLossEndWithARanksRows) {
   Workload workload = llama_3_8b(2, Parallelism::tp_sp);
+  workload.sequence_length = 1025;
+  const int64_t row = 4096 * 2;
+  const Passes first = head_communication(workload, 0), second = head_communication(workload, 1);
+  EXPECT_EQ(first.forward.all_gather, (Traffic{1 + 3, 513 * row + 3 * 1025 * 4}));
+  EXPECT_EQ(second.forward.all_gather, (Traffic{1 + 3, 512 * row + 3 * 1025 * 4}));
+  EXPECT_EQ(first.forward.reduce_scatter, (Traffic{1, 512 * row}));
+  EXPECT_EQ(first.backward.total(), (Traffic{}));
+}
+
+// Three positions over two ranks: 3·4096 values are split evenly, 2 rows of one rank are not.
+TEST(PlanCommunication, AllReduceOfAnOddMessageCountsTheEvenSlice) {
+  Workload workload = llama_3_8b(2, Parallelism::tp);
   workload.sequence_length = 3;
-  EXPECT_EQ(head_communication(workload, 0).forward.all_reduce, (Traffic{2, (2 + 1 + 3 + 3) * 4}));
-  EXPECT_EQ(head_communication(workload, 1).forward.all_reduce, (Traffic{2, (1 + 2 + 3 + 3) * 4}));
+  workload.config.hidden_size = 33;
+  EXPECT_EQ(head_communication(workload, 0).forward.all_reduce, (Traffic{1, (50 + 49) * 2}));
+  EXPECT_EQ(head_communication(workload, 1).forward.all_reduce, (Traffic{1, (49 + 50) * 2}));
 }
 
 TEST(PlanCommunication, OptimizerReducesNormWeightsOnlyUnderSequenceParallelism) {
@@ -227,10 +244,10 @@ TEST(PlanCommunication, FrozenParametersAreNotSynchronized) {
 TEST(PlanCommunication, MicroBatchIsEmbeddingBlocksAndHead) {
   const Workload workload = llama_3_8b(8, Parallelism::tp_sp, ColumnInputStorage::shard);
   const Passes passes = micro_batch_communication(workload, 2);
-  EXPECT_EQ(passes.forward.all_gather, (Traffic{65, 65 * kHidden * 7 / 8}));
-  EXPECT_EQ(passes.forward.reduce_scatter, (Traffic{65, 65 * kHidden * 7 / 8}));
-  EXPECT_EQ(passes.backward.all_gather, (Traffic{130, 130 * kHidden * 7 / 8}));
-  EXPECT_EQ(passes.backward.reduce_scatter, (Traffic{65, 65 * kHidden * 7 / 8}));
+  EXPECT_EQ(passes.forward.all_gather, (Traffic{65 + 16, 65 * kHidden * 7 / 8 + kLossTerms}));
+  EXPECT_EQ(passes.forward.reduce_scatter, (Traffic{66, 66 * kHidden * 7 / 8}));  // the loss's dX too
+  EXPECT_EQ(passes.backward.all_gather, (Traffic{129, 129 * kHidden * 7 / 8}));
+  EXPECT_EQ(passes.backward.reduce_scatter, (Traffic{64, 64 * kHidden * 7 / 8}));
 }
 
 }  // namespace

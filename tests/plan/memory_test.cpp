@@ -122,7 +122,7 @@ TEST(PlanMemory, NothingIsSavedBelowTheFirstTrainedLayer) {
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/31)), tokens * 2 * h);
   workload.frozen = all_but(workload.config, {"lm_head"});
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/31)), 0);
-  EXPECT_EQ(total(saved_by_head(workload, 0)), tokens * (2 * h + 2 * 128256 + 4));
+  EXPECT_EQ(total(saved_by_head(workload, 0)), 0);
 }
 
 /// An output projection saves its input even if attention has no backward.
@@ -153,12 +153,13 @@ TEST(PlanMemory, SelectiveSavesTheDownInputIfTheActivationSavesNothing) {
   EXPECT_EQ(saved(), (Saved{{"up", tokens * 2 * f}, {"mlp input", tokens * 2 * h}}));
 }
 
-/// The caller's labels are not counted; labels without the padding are a copy that belongs to the loss.
-TEST(PlanMemory, PaddingSavesACopyOfTheLabels) {
-  Workload workload = llama("llama-3-8b", /*tp=*/8);
-  const int64_t tokens = 128 * 3, without = total(saved_by_head(workload, 0));
-  workload.is_padded = true;
-  EXPECT_EQ(total(saved_by_head(workload, 0)) - without, tokens * 8);
+/// The norm's input and 1/rms, and the gradient of its output: no logits.
+TEST(PlanMemory, HeadSavesNothingOfTheVocabularysSize) {
+  const int64_t tokens = 128 * 3, h = 4096;
+  for (const Parallelism parallelism : {Parallelism::tp, Parallelism::tp_sp}) {
+    const int64_t all = total(saved_by_head(llama("llama-3-8b", 8, parallelism), 0));
+    EXPECT_EQ(all, tokens * (2 * h + 4 + 2 * h) / (parallelism == Parallelism::tp ? 1 : 8));
+  }
 }
 
 TEST(PlanMemory, RanksBeyondTheKvHeadsReplicateThem) {
@@ -178,8 +179,8 @@ TEST(PlanMemory, OddSizesAreCountedPerRank) {
   EXPECT_EQ(second.at("k"), 2 * 5 * 21 * 4);  // KV heads 1, 2
   EXPECT_EQ(first.at("gate and up"), 2 * 51 * 21 * 4);
   EXPECT_EQ(second.at("gate and up"), 2 * 50 * 21 * 4);
-  EXPECT_EQ(by_name(saved_by_head(workload, 0)).at("logits"), 64 * 21 * 4);
-  EXPECT_EQ(by_name(saved_by_head(workload, 1)).at("logits"), 63 * 21 * 4);
+  EXPECT_EQ(by_name(saved_by_head(workload, 0)).at("head input gradient"), 4 * 3 * 30 * 4);
+  EXPECT_EQ(by_name(saved_by_head(workload, 1)).at("head input gradient"), 3 * 3 * 30 * 4);
 }
 
 TEST(PlanMemory, RankWithoutPositionsSavesNoResidualStream) {

@@ -208,8 +208,7 @@ PlannedRun run_of(int ranks, const Combination& combination) {
                   .column_input_storage = kGathered[combination[kGather]].value,
                   .recompute = kRecompute[combination[kMode]].value,
                   .has_label_smoothing = micro.options.label_smoothing > 0,
-                  .has_dropout = micro.options.dropout > 0,
-                  .is_padded = micro.options.is_padded};
+                  .has_dropout = micro.options.dropout > 0};
   return run.of_layers(run.workload.config.num_hidden_layers);
 }
 
