@@ -9,6 +9,7 @@
 #include "shardwise/cli/generate_requests.h"
 #include "shardwise/cli/load_json.h"
 #include "shardwise/cli/output.h"
+#include "shardwise/cli/profile_report.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/shared_input.h"
 #include "shardwise/cli/streaming_detokenizer.h"
@@ -229,9 +230,15 @@ void generate_rank(const GenerateJob& job, const comm::Group& group) {
   const checkpoint::LoadCost loaded = job.model.load(weights, job.options.seed);
   checkpoint::log_load("generate", job.model.directory(), loaded, group);
   RankGeneration generation(job, group);
-  const infer::Generated generated = generation.run(weights);
+  base::Profile profile;
+  const infer::Generated generated = [&] {
+    std::optional<base::Profile::Recording> recording;
+    if (job.options.profile) recording.emplace(profile);
+    return generation.run(weights);
+  }();
   generation.print_results(generated.completions,
                            {planned, loaded, generated.timings, peaks_of_ranks(group)});
+  if (job.options.profile) report_profile("generate", *job.options.profile, profile, group);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "shardwise/cli/profile_report.h"
+
 namespace shardwise::cli {
 
 void add_flags(Flags& flags, GenerateOptions& o) {
@@ -34,6 +36,8 @@ void add_flags(Flags& flags, GenerateOptions& o) {
   flags.value("--batch-size N", o.batch_size, "sequences generated at once [16]");
   flags.value("--chunk N", o.chunk, "prompt tokens per forward pass [512]");
   flags.on_off("--logprobs", o.logprobs, "with --json: print the log probability of each generated token");
+  flags.value("--profile FILE", o.profile,
+              "time every forward by op, layer and rank; print tables, and write a Chrome trace");
   flags.on_off("--json", o.json, "print one JSON document instead of streaming the text");
 }
 
@@ -61,6 +65,7 @@ void check(const GenerateOptions& o) {
   TORCH_CHECK_VALUE(o.batch_size >= 1, "generate: --batch-size must be at least 1; got ", o.batch_size,
                     " [SW0059]");
   TORCH_CHECK_VALUE(o.chunk >= 1, "generate: --chunk must be at least 1; got ", o.chunk, " [SW0060]");
+  if (o.profile) check_profile_file("generate", *o.profile);
   TORCH_CHECK_VALUE(!o.logprobs || o.json,
                     "generate: --logprobs needs --json; got --logprobs alone [SW0061]");
 }

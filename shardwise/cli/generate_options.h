@@ -29,6 +29,7 @@ struct GenerateOptions {
 
   int64_t batch_size = 16, chunk = 512;
   bool logprobs = false, json = false;
+  std::optional<std::string> profile;  // file of the Chrome trace
 };
 
 void add_flags(Flags& flags, GenerateOptions& options);

@@ -122,7 +122,7 @@ TrainReport make_report(const train::Job& job, Summary summary, bool shares_memo
 }
 
 std::string to_text(const TrainReport& report) {
-  const auto& [last, steps, seconds, saved, inventory, load] = report.summary;
+  const auto& [last, steps, seconds, saved, inventory, load, profile] = report.summary;
   std::string text =
       fmt::format("{} steps in {}: loss {:.4f}", steps, base::format_duration(seconds), last.loss);
   if (last.val_loss) text += fmt::format(", validation {:.4f}", *last.val_loss);
@@ -135,7 +135,7 @@ std::string to_text(const TrainReport& report) {
 }
 
 std::string to_json(const TrainReport& report) {
-  const auto& [last, steps, seconds, saved, inventory, load] = report.summary;
+  const auto& [last, steps, seconds, saved, inventory, load, profile] = report.summary;
   nlohmann::ordered_json json;
   if (const PlannedMemories planned = planned_in(report); !planned.empty())
     json["expected_memory"] = to_json(planned);

@@ -13,6 +13,7 @@
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/model_source.h"
 #include "shardwise/cli/output.h"
+#include "shardwise/cli/profile_report.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/report.h"
 #include "shardwise/cli/run_figures.h"
@@ -127,6 +128,8 @@ void add_result_flags(Flags& flags, TrainOptions& o, bool& json) {
               "write one JSON line per step, after one with the planned memory; append when resuming");
   flags.value("--report FILE", o.report,
               "write all measurements of the run as JSON, the input of tools/report");
+  flags.value("--profile FILE", o.profile,
+              "time steps 3 to 5 by op, layer and rank; print tables, and write a Chrome trace");
   flags.on_off("--json", json, "print a JSON summary to standard output at the end");
 }
 
@@ -228,7 +231,8 @@ void log_resumption(const train::Job& job) {
 
 void train_rank(const train::Job& job, const comm::Group& group, bool json) {
   if (group.rank() > 0) {
-    train::run(job, group, [](const train::StepRecord&) {});
+    const train::Summary summary = train::run(job, group, [](const train::StepRecord&) {});
+    if (job.options().profile) report_profile("train", *job.options().profile, summary.profile, group);
     return;
   }
   config::warn_of_unknown_tokens(job.config(), "train");
@@ -238,6 +242,7 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
   base::log_info(describe(job));
   const auto [report, steps] = train_and_show(job, group);
   base::log_info(to_text(report));
+  if (job.options().profile) report_profile("train", *job.options().profile, report.summary.profile, group);
   if (json) print(to_json(report));
   const auto& file = job.options().report;  // last: a failed write hides none of the output above
   if (file) base::write_text(*file, figures_json(job, steps, report));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/base/split.h"
 #include "shardwise/comm/collective_backend.h"
 #include "shardwise/comm/group.h"
@@ -37,11 +38,14 @@ class Timed {
       : call_(backend.guard(), name(op).data()),
         counters_(counters),
         backend_(backend),
+        profiled_(name(op).data()),
         waited_before_(backend.waited_ns()),
         start_(Clock::now()) {}
   ~Timed() {
+    const int64_t waited_ns = backend_.waited_ns() - waited_before_;
     counters_.busy_ns += std::chrono::nanoseconds(Clock::now() - start_).count();
-    counters_.waiting_ns += backend_.waited_ns() - waited_before_;
+    counters_.waiting_ns += waited_ns;
+    profiled_.add_waiting(waited_ns);
   }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
@@ -52,6 +56,7 @@ class Timed {
   GroupGuard::Call call_;  // first, because the counters belong to the call in flight
   Counters& counters_;
   const CollectiveBackend& backend_;
+  base::ProfiledOp profiled_;
   int64_t waited_before_;
   Clock::time_point start_;
 };

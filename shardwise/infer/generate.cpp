@@ -7,6 +7,7 @@
 #include <list>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/base/profile.h"
 #include "shardwise/infer/sharded_sampler.h"
 #include "shardwise/infer/token_ids.h"
 
@@ -45,6 +46,7 @@ class BatchGenerator {
       const base::Stopwatch clock;
       schedule_rows();
       const int64_t prompt_tokens = prompt_rows();
+      const base::ProfiledOp profiled(prompt_tokens > 0 ? "prompt" : "token");
       const Outcome outcome = forward();
       append_sampled(outcome);
       record(prompt_tokens, std::ssize(outcome.sequences), clock.seconds());

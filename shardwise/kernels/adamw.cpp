@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/adamw_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -37,6 +38,7 @@ void update_(const AdamWTensors& x, const AdamWStep& step) {
 }  // namespace
 
 void adamw_(const AdamWTensors& x, const AdamWStep& step) {
+  const base::ProfiledOp profiled("adamw");
   const at::ScalarType dtype = x.weights.scalar_type();
   check_output("adamw", "weights", x.weights, x.weights.sizes(), accumulator_type(dtype));
   check_output("adamw", "gradient", x.gradient, x.weights.sizes(), dtype);

@@ -2,6 +2,7 @@
 
 #include <c10/util/SmallVector.h>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/add_rms_norm_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -23,6 +24,7 @@ c10::SmallVector<const T*, 8> first_rows(const PartialRows& partials, int64_t h)
 
 void add_rms_norm_out(at::Tensor& residual, at::Tensor& norm, const at::Tensor& x_any,
                       const PartialRows& partials, const AddRmsNorm& add) {
+  const base::ProfiledOp profiled("add_rms_norm");
   TORCH_CHECK_VALUE(x_any.dim() > 0 && x_any.size(-1) > 0 && !partials.data.empty(), kOp,
                     ": x must be [..., h] with h > 0, and there must be a partial sum; got ", x_any.sizes(),
                     " and ", partials.data.size(), " partial sums [SW0397]");

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/attention_forward_amx.h"
 #include "shardwise/kernels/attention_isa.h"
 #include "shardwise/kernels/attention_single.h"
@@ -142,6 +143,7 @@ AttentionForwardLoops<T> best_forward_loops() {
 }  // namespace
 
 AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
+  const base::ProfiledOp profiled("attention");
   check("attention", qkv, options);
   const auto [q, k, v] = with_contiguous_heads(qkv);
   const int64_t b = q.size(0), a = q.size(1), s = q.size(2), d = q.size(3);
@@ -178,6 +180,7 @@ AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
 // Threads are assigned KV heads, so that one thread sums a KV head's gradient over its query heads.
 Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const AttentionResult& forward,
                        const AttentionOptions& options) {
+  const base::ProfiledOp profiled("attention_backward");
   check("attention_backward", qkv, options);
   const auto [q, k, v] = with_contiguous_heads(qkv);
   const int64_t b = q.size(0), a = q.size(1), s = q.size(2), d = q.size(3);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/attention_single.h"
 #include "shardwise/kernels/head_groups.h"
 #include "shardwise/kernels/head_parts.h"
@@ -51,6 +52,7 @@ SequenceHeads heads_of(const at::Tensor& cache) {
 
 at::Tensor cached_attention(const Qkv& heads_any, const std::vector<CachedHeads>& caches,
                             const AttentionOptions& options) {
+  const base::ProfiledOp profiled("cached_attention");
   check(heads_any, caches, options);
   const Qkv heads = with_contiguous_heads(heads_any);
   const int64_t n = heads.q.size(0), a = heads.q.size(1), d = heads.q.size(3);

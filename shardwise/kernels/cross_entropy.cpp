@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/cross_entropy_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -21,6 +22,7 @@ void check_logits(const char* op, const at::Tensor& logits) {
 
 at::Tensor loss_terms(const at::Tensor& logits_any, const at::Tensor& labels_any, int64_t begin_id,
                       const TokenLoss& loss) {
+  const base::ProfiledOp profiled("loss_terms");
   const at::Tensor logits = logits_any.contiguous(), labels = labels_any.contiguous();
   check_logits("loss_terms", logits);
   const int64_t n = logits.size(0), v = logits.size(1);
@@ -61,6 +63,7 @@ RowGradient<A> row_gradient(const LossGradient& gradient, A lse) {
 
 void cross_entropy_backward_(at::Tensor& logits, const at::Tensor& labels_any, int64_t begin_id,
                              const at::Tensor& lse_any, const LossGradient& gradient) {
+  const base::ProfiledOp profiled("cross_entropy_backward");
   const at::Tensor labels = labels_any.contiguous(), lse = lse_any.contiguous();
   check_logits("cross_entropy_backward", logits);
   const int64_t n = logits.size(0), v = logits.size(1);

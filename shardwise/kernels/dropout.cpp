@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/dropout_mask.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -35,6 +36,7 @@ DropoutMask mask_of(double p, RandomKey key) {
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, RandomKey key, int64_t first_element) {
+  const base::ProfiledOp profiled("dropout");
   TORCH_CHECK_VALUE(p >= 0 && p <= 1, "dropout: p must be in [0, 1]; got ", p, " [SW0406]");
   if (p == 0) return x;
   if (p == 1) return at::zeros_like(x);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/column_sum_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -27,6 +28,7 @@ std::vector<int64_t> shape_of_rows(const at::Tensor& ids, int64_t h) {
 }  // namespace
 
 void embedding_out(at::Tensor& y, const at::Tensor& ids_any, const at::Tensor& table_any, int64_t begin_id) {
+  const base::ProfiledOp profiled("embedding");
   const at::Tensor ids = ids_any.contiguous(), table = table_any.contiguous();
   check_table("embedding", table, ids);
   const int64_t h = table.size(1);
@@ -48,6 +50,7 @@ void embedding_out(at::Tensor& y, const at::Tensor& ids_any, const at::Tensor& t
 // Threads are assigned columns, so that each adds all positions in order.
 void embedding_backward_(at::Tensor& table_grad_, const at::Tensor& dy_any, const at::Tensor& ids_any,
                          int64_t begin_id) {
+  const base::ProfiledOp profiled("embedding_backward");
   const at::Tensor dy = dy_any.contiguous(), ids = ids_any.contiguous();
   check_table("embedding_backward", table_grad_, ids);
   const int64_t v = table_grad_.size(0), h = table_grad_.size(1), count = ids.numel();

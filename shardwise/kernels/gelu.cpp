@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/gelu_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -26,6 +27,7 @@ typename GeluLoops<T>::Form loops_of(Gelu form) {
 }  // namespace
 
 at::Tensor gelu(const at::Tensor& x_any, const at::Tensor& bias_any, Gelu form) {
+  const base::ProfiledOp profiled("gelu");
   const at::Tensor x = x_any.contiguous(), bias = bias_or_zeros("gelu", bias_any, x), y = at::empty_like(x);
   const int64_t f = x.size(-1);
   with_element_type("gelu", x, [&]<class T>(T) {
@@ -42,6 +44,7 @@ at::Tensor gelu(const at::Tensor& x_any, const at::Tensor& bias_any, Gelu form) 
 // Threads are assigned columns, so that each sums its columns over all rows.
 at::Tensor gelu_backward(const at::Tensor& dy_any, const at::Tensor& x_any, const at::Tensor& bias_any,
                          Gelu form, at::Tensor bias_grad_) {
+  const base::ProfiledOp profiled("gelu_backward");
   const at::Tensor dy = dy_any.contiguous(), x = x_any.contiguous();
   const at::Tensor bias = bias_or_zeros("gelu_backward", bias_any, x), dx = at::empty_like(x);
   const int64_t f = x.size(-1), rows = rows_of(x);

@@ -1,5 +1,6 @@
 #include "shardwise/kernels/grad.h"
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/kernels/column_sum_isa.h"
 #include "shardwise/kernels/product.h"
@@ -9,6 +10,7 @@
 namespace shardwise::kernels {
 
 void add_weight_grad_(at::Tensor& main_grad, const at::Tensor& dy, const at::Tensor& x) {
+  const base::ProfiledOp profiled("weight_gradient");
   TORCH_CHECK_VALUE(dy.dim() == 2 && x.dim() == 2,
                     "add_weight_grad: dy and x must be [n, o] and [n, i]; got ", dy.sizes(), " and ",
                     x.sizes(), " [SW0410]");
@@ -26,6 +28,7 @@ void add_weight_grad_(at::Tensor& main_grad, const at::Tensor& dy, const at::Ten
 }
 
 void add_bias_grad_(at::Tensor& main_grad, const at::Tensor& dy_any) {
+  const base::ProfiledOp profiled("bias_gradient");
   const at::Tensor dy = dy_any.contiguous();
   TORCH_CHECK_VALUE(dy.dim() == 2, "add_bias_grad: dy must be [n, o]; got ", dy.sizes(), " [SW0411]");
   const int64_t rows = dy.size(0), width = dy.size(1);

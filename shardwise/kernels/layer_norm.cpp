@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/block_sums.h"
 #include "shardwise/kernels/layer_norm_isa.h"
 #include "shardwise/kernels/threads.h"
@@ -29,6 +30,7 @@ RowMoments empty_moments(const at::Tensor& x) {
 
 void layer_norm_out(at::Tensor& y, RowMoments& moments, const at::Tensor& x_any, const Affine& affine,
                     double eps) {
+  const base::ProfiledOp profiled("layer_norm");
   const at::Tensor x = x_any.contiguous(), weight = affine.weight.contiguous(),
                    bias = affine.bias.contiguous();
   check_input("layer_norm", x);
@@ -61,6 +63,7 @@ at::Tensor layer_norm(const at::Tensor& x, const Affine& affine, double eps) {
 at::Tensor layer_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any,
                                const at::Tensor& weight_any, const RowMoments& moments,
                                const Affine& gradients_) {
+  const base::ProfiledOp profiled("layer_norm_backward");
   const at::Tensor dy = dy_any.contiguous(), x = x_any.contiguous(), weight = weight_any.contiguous();
   const at::Tensor mean = moments.mean.contiguous(), rstd = moments.rstd.contiguous();
   const at::ScalarType accumulator = accumulator_type(x.scalar_type());

@@ -3,6 +3,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/few_rows_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -64,6 +65,7 @@ void few_rows_out(Tensor& y, const Tensor& a, const Tensor& b) {
 }  // namespace
 
 void product_out(Tensor& y, const Tensor& a, const Tensor& b) {
+  const base::ProfiledOp profiled("product");
   check_product(y, a, b);
   if (uses_few_rows(a, b)) {
     few_rows_out(y, a, b);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/block_sums.h"
 #include "shardwise/kernels/head_parts.h"
 #include "shardwise/kernels/threads.h"
@@ -48,6 +49,7 @@ void copy_values_(const at::Tensor& d_qkv, const Qkv& grads, int64_t row, int64_
 }  // namespace
 
 Qkv split_norm_rotary(const at::Tensor& qkv_any, const HeadSplit& split, const QkNormParams& norm) {
+  const base::ProfiledOp profiled("qk_norm_rotary");
   const at::Tensor qkv = qkv_any.contiguous();
   check_qkv("split_norm_rotary", qkv, split);
   check_norm("split_norm_rotary", norm, split, qkv.scalar_type());
@@ -77,6 +79,7 @@ Qkv split_norm_rotary(const at::Tensor& qkv_any, const HeadSplit& split, const Q
 
 at::Tensor split_norm_rotary_backward(const Qkv& grads_any, const at::Tensor& qkv_any, const HeadSplit& split,
                                       const QkNormParams& norm, const QkNormWeights& weight_grads_) {
+  const base::ProfiledOp profiled("qk_norm_rotary_backward");
   const at::Tensor qkv = qkv_any.contiguous();
   check_qkv("split_norm_rotary_backward", qkv, split);
   check_grads("split_norm_rotary_backward", grads_any, split);

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/block_sums.h"
 #include "shardwise/kernels/rms_norm_isa.h"
 #include "shardwise/kernels/tensors.h"
@@ -21,6 +22,7 @@ void check_weight(const char* op, const at::Tensor& x, const at::Tensor& weight)
 
 void rms_norm_out(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x_any, const at::Tensor& weight_any,
                   double eps) {
+  const base::ProfiledOp profiled("rms_norm");
   const at::Tensor x = x_any.contiguous(), weight = weight_any.contiguous();
   check_weight("rms_norm", x, weight);
   check_output("rms_norm", "y", y, x.sizes(), x.scalar_type());
@@ -45,6 +47,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 
 at::Tensor rms_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any, const at::Tensor& weight_any,
                              const at::Tensor& rstd_any, const at::Tensor& weight_grad_) {
+  const base::ProfiledOp profiled("rms_norm_backward");
   const at::Tensor dy = dy_any.contiguous(), x = x_any.contiguous();
   const at::Tensor weight = weight_any.contiguous(), rstd = rstd_any.contiguous();
   const at::ScalarType accumulator = accumulator_type(x.scalar_type());

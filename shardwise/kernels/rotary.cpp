@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/head_parts.h"
 #include "shardwise/kernels/threads.h"
 
@@ -54,6 +55,7 @@ void check_valid_rows(const char* op, const std::vector<base::Range>& valid, int
 }
 
 Qkv split_rotary(const at::Tensor& qkv_any, const HeadSplit& split) {
+  const base::ProfiledOp profiled("rotary");
   const at::Tensor qkv = qkv_any.contiguous();
   check_qkv("split_rotary", qkv, split);
   const int64_t d = split.head_dim;
@@ -76,6 +78,7 @@ Qkv split_rotary(const at::Tensor& qkv_any, const HeadSplit& split) {
 }
 
 at::Tensor split_rotary_backward(const Qkv& grads_any, const HeadSplit& split) {
+  const base::ProfiledOp profiled("rotary_backward");
   check_grads("split_rotary_backward", grads_any, split);
   const Qkv grads = with_contiguous_heads(grads_any);
   const int64_t b = grads.q.size(0), s = grads.q.size(2), d = split.head_dim;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/square_sum_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -10,6 +11,7 @@
 namespace shardwise::kernels {
 
 double square_sum(const at::Tensor& x) {
+  const base::ProfiledOp profiled("square_sum");
   constexpr int64_t kBlock = 4096;  // elements
   check_output("square_sum", "x", x, x.sizes(), x.scalar_type());
   const int64_t n = x.numel();

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/swiglu_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -21,6 +22,7 @@ std::vector<int64_t> half_shape(const at::Tensor& gate_up) {
 }  // namespace
 
 at::Tensor swiglu(const at::Tensor& gate_up_any) {
+  const base::ProfiledOp profiled("swiglu");
   const at::Tensor gate_up = gate_up_any.contiguous();
   const at::Tensor y = at::empty(half_shape(gate_up), gate_up.options());
   const int64_t f = y.size(-1);
@@ -34,6 +36,7 @@ at::Tensor swiglu(const at::Tensor& gate_up_any) {
 }
 
 at::Tensor swiglu_backward(const at::Tensor& dy_any, const at::Tensor& gate_up_any) {
+  const base::ProfiledOp profiled("swiglu_backward");
   const at::Tensor dy = dy_any.contiguous();
   const at::Tensor gate_up = gate_up_any.contiguous();
   check_tensor("swiglu_backward", "dy", dy, half_shape(gate_up), gate_up.scalar_type());

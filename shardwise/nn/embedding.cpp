@@ -2,6 +2,7 @@
 
 #include <ATen/ops/aminmax.h>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/embedding.h"
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/node.h"
@@ -37,6 +38,7 @@ struct Lookup : torch::autograd::Function<Lookup> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Table& table = parallel::saved_state<Table>(context);
+    base::enter_part(table.parameter->name);
     const Tensor ids = context->get_saved_variables()[0];
     Tensor gradient = table.parameter->main_grad_if_trainable();
     kernels::embedding_backward_(gradient, gradients[0].contiguous(), ids, table.begin);
@@ -70,6 +72,7 @@ VocabParallelEmbedding::VocabParallelEmbedding(ParameterPtr table, const base::S
     : weight_(std::move(table)), vocab_(vocab), dtype_(dtype) {}
 
 Tensor VocabParallelEmbedding::look_up(const Tensor& ids, int64_t begin, const comm::Group& group) const {
+  base::enter_part(weight_->name);
   const Tensor& table = weight_->value;
   if (parallel::needs_gradient(table)) return Lookup::apply(table, ids, Lookup::Table{weight_, begin}, group);
   if (!weight_->panels) return lookup(ids, table, begin, group);

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/layer_norm.h"
 #include "shardwise/kernels/rms_norm.h"
 #include "shardwise/kernels/tensors.h"
@@ -47,6 +48,7 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Parameter& weight = *parallel::saved_state<ParameterPtr>(context);
+    base::enter_part(weight.name);
     const variable_list saved = context->get_saved_variables();
     const Tensor dx = kernels::rms_norm_backward(gradients[0].contiguous(), saved[0], weight.value.detach(),
                                                  saved[1], weight.main_grad_if_trainable());
@@ -80,6 +82,7 @@ struct LayerNormNode : torch::autograd::Function<LayerNormNode> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto& [weight, bias] = parallel::saved_state<AffineParameters>(context);
+    base::enter_part(weight->name);
     const variable_list saved = context->get_saved_variables();
     const Tensor dx = kernels::layer_norm_backward(
         gradients[0].contiguous(), saved[0], weight->value.detach(), {saved[1], saved[2]},
@@ -94,7 +97,12 @@ RMSNorm::RMSNorm(const std::string& name, int64_t hidden_size, double eps, const
                  at::ScalarType dtype)
     : weight_(make_norm_parameter(name + ".weight", hidden_size, 1, group, dtype)), eps_(eps) {}
 
+void RMSNorm::enter() const {
+  base::enter_part(weight_->name);
+}
+
 Tensor RMSNorm::normalize(const Tensor& x, const comm::Group& memory) const {
+  enter();
   const Tensor input = x.contiguous();
   if (!parallel::needs_gradient(input, weight_->value))
     return rms_norm(input, weight_->value, eps_, memory).y;
@@ -108,6 +116,7 @@ LayerNorm::LayerNorm(const std::string& name, int64_t hidden_size, double eps, c
       eps_(eps) {}
 
 Tensor LayerNorm::normalize(const Tensor& x, const comm::Group& memory) const {
+  base::enter_part(weight_->name);
   const Tensor input = x.contiguous();
   const AffineParameters affine{weight_, bias_};
   if (!parallel::needs_gradient(input, weight_->value, bias_->value))

@@ -33,6 +33,7 @@ class RMSNorm {
   template <ResidualStream Stream>
   Placed<Stream> operator()(DeferredReduction<Stream>& x, const Step& step) const {
     if (!x.pending) return (*this)(*x.value, step);
+    enter();
     return parallel::reduce_and_rms_norm(x, {weight_->value, eps_}, step);
   }
 
@@ -44,6 +45,7 @@ class RMSNorm {
  private:
   /// `memory`: allocates the result (memory_for).
   at::Tensor normalize(const at::Tensor& x, const comm::Group& memory) const;
+  void enter() const;  // for profiles
   ParameterPtr weight_;
   double eps_;
 };

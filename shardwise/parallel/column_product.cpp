@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/comm/work.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
@@ -168,6 +169,7 @@ struct ColumnProduct : torch::autograd::Function<ColumnProduct> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     auto& column = saved_state<Column>(context);
+    base::enter_part(column.w.weight->name);
     const Tensor dy = gradients[0].contiguous(), x = context->get_saved_variables()[0];
     std::optional<GatheredRows> rows = regathered_rows(x, column);  // overlaps with the next product
     if (rows) verify_equal(*rows, "a column-parallel layer's input, gathered again", column.step);

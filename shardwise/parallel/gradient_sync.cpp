@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/square_sum.h"
 #include "shardwise/parallel/replicas.h"
 
@@ -132,6 +133,7 @@ double gradient_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group&
 }
 
 double synced_norm_(const ParamSpecs& specs, const comm::Group& group) {
+  base::enter_part("");
   sync_gradients_(specs, group);
   const double norm = gradient_norm(specs, NormOrder::two, group);
   return norm;

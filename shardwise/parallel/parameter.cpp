@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "shardwise/base/hash.h"
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/parallel/quantized_parameter.h"
 
@@ -128,6 +129,7 @@ void freeze_(Parameter& parameter) {
 void zero_grad_(Parameter& parameter) {
   if (parameter.is_frozen()) return;
   parameter.pending_backwards = 0;
+  const base::ProfiledOp profiled("zero_gradient");
   if (parameter.main_grad.defined()) {
     parameter.main_grad.zero_();
     return;

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/parallel/blockwise_reduce_scatter.h"
@@ -152,6 +153,7 @@ struct RowProduct : torch::autograd::Function<RowProduct> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto& row = saved_state<Row>(context);
+    base::enter_part(row.w.weight->name);
     const Tensor dy = gradients[0].contiguous();
     const bool needs_dx = context->needs_input_grad(0);
     add_bias_gradient(dy, row);

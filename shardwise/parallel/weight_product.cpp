@@ -1,11 +1,13 @@
 #include "shardwise/parallel/weight_product.h"
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/quant/product.h"
 
 namespace shardwise::parallel {
 
 void weight_product_out(at::Tensor& y, const at::Tensor& x, const Parameter& weight) {
+  base::enter_part(weight.name);
   if (weight.panels) return quant::product_out(y, x, *weight.panels);
   kernels::product_out(y, x, weight.value.detach().t());
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/kernels/panel_rows_int16_isa.h"
 #include "shardwise/kernels/panel_rows_int8_amx.h"
@@ -199,6 +200,7 @@ bool can_round_activations() {
 }
 
 void product_out(Tensor& y, const Tensor& x, const Panels& w) {
+  const base::ProfiledOp profiled("packed_product");
   TORCH_CHECK_VALUE(x.dim() == 2 && x.size(1) == w.width() && y.dim() == 2 && y.size(0) == x.size(0) &&
                         y.size(1) == w.rows && y.scalar_type() == x.scalar_type() && y.is_contiguous(),
                     "quantized product: needs [m, ", w.width(), "] to [m, ", w.rows,

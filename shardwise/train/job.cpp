@@ -11,6 +11,7 @@
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/checkpoint/run_lock.h"
 #include "shardwise/config/layout.h"
+#include "shardwise/train/loop.h"
 
 namespace shardwise::train {
 
@@ -191,9 +192,17 @@ void check_log(const std::string& file) {
   check_file("--log", file);
 }
 
-void check_report(const std::string& file) {
-  check_file("--report", file);
-  base::check_new_or_regular_file("train: --report", file);
+/// For files that are written by a rename.
+void check_result(const char* flag, const std::string& file) {
+  check_file(flag, file);
+  base::check_new_or_regular_file(std::string("train: ") + flag, file);
+}
+
+void check_profile(const TrainOptions& options, int64_t first_step) {
+  const int64_t steps = options.last_step() - first_step;
+  TORCH_CHECK_VALUE(!options.profile || steps >= kFirstProfiledStep, "train: --profile records steps ",
+                    kFirstProfiledStep, " to ", kLastProfiledStep, " of a run; got a run of ", steps,
+                    " [SW0726]");
 }
 
 /// Returns the paths of all files that the run reads, which output flags must not name.
@@ -218,7 +227,9 @@ bool is_written_by_saves(const path& file, const path& save) {
 }
 
 void check_files(const TrainOptions& options, const std::vector<std::string>& inputs) {
-  for (const auto& [flag, file] : {std::pair("--log", options.log), {"--report", options.report}}) {
+  const std::initializer_list<std::pair<const char*, std::optional<std::string>>> written = {
+      {"--log", options.log}, {"--report", options.report}, {"--profile", options.profile}};
+  for (const auto& [flag, file] : written) {
     if (!file) continue;
     check_directory_of(flag, path(*file).parent_path(), options.save);
     base::check_not_an_input(std::string("train: ") + flag, *file, inputs);
@@ -226,10 +237,15 @@ void check_files(const TrainOptions& options, const std::vector<std::string>& in
                       " must not be --save or a name that saving writes there; got ", *file, " [SW0703]");
   }
   if (options.log) check_log(*options.log);
-  if (options.report) check_report(*options.report);
-  const bool is_same = options.log && options.report && base::is_same_file(*options.log, *options.report);
-  TORCH_CHECK_VALUE(!is_same, "train: --log and --report must be different files; got ", *options.log,
-                    " and ", *options.report, " [SW0295]");
+  if (options.report) check_result("--report", *options.report);
+  if (options.profile) check_result("--profile", *options.profile);
+  for (auto one = written.begin(); one != written.end(); ++one) {
+    for (auto other = written.begin(); other != one; ++other) {
+      TORCH_CHECK_VALUE(!one->second || !other->second || !base::is_same_file(*one->second, *other->second),
+                        "train: ", other->first, " and ", one->first, " must be different files; got ",
+                        *other->second, " and ", *one->second, " [SW0295]");
+    }
+  }
 }
 
 void check_save_directory(const path& save, const std::optional<path>& resumed, int64_t first_step) try {
@@ -274,6 +290,7 @@ Job::Job(const TrainOptions& given)
   check_vocabulary(config_, text_.tokens());
   if (resumed_) check_same_tokenizer(text_, *resumed_);
   check_files(options(), inputs_of(options(), text_, starting_checkpoint()));
+  check_profile(options(), first_step_);
   if (options().save)
     check_save_directory(*options().save, resumed_, first_step_);  // last, since it creates the directory
 }

@@ -56,6 +56,15 @@ bool log_overlap(const OverlapChoice& overlap, const comm::Group& group) {
   return true;
 }
 
+/// Runs a step, recorded if it is one of those of --profile.
+StepRecord step(Trainer& trainer, const Job& job, base::Profile& profile) {
+  const int64_t number = trainer.steps_done() - job.first_step() + 1;
+  std::optional<base::Profile::Recording> recording;
+  if (job.options().profile && number >= kFirstProfiledStep && number <= kLastProfiledStep)
+    recording.emplace(profile);
+  return trainer.step();
+}
+
 }  // namespace
 
 Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, const OnStart& on_start) {
@@ -71,7 +80,7 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, con
   summary.load = trainer.load_cost();
   bool is_overlap_logged = log_overlap(trainer.overlap(), group);
   while (trainer.steps_done() < options.last_step()) {
-    StepRecord record = trainer.step();
+    StepRecord record = step(trainer, job, summary.profile);
     if (!is_overlap_logged) is_overlap_logged = log_overlap(trainer.overlap(), group);
     if (job.windows().validation_count() > 0 &&
         is_due(record.step, options.eval_every, options.last_step())) {

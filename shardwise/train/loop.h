@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/checkpoint/load_cost.h"
 #include "shardwise/train/job.h"
 #include "shardwise/train/record.h"
@@ -17,6 +18,9 @@ using OnStart = std::function<void()>;
 /// Called after every step on every rank.
 using OnStep = std::function<void(const StepRecord&)>;
 
+/// The steps of a run that --profile records: after two that are slower because buffers and pages are new.
+inline constexpr int64_t kFirstProfiledStep = 3, kLastProfiledStep = 5;
+
 /// The results of a run.
 struct Summary {
   StepRecord last;                             // the last step, with val_loss if there is validation text
@@ -25,6 +29,7 @@ struct Summary {
   std::optional<std::filesystem::path> saved;  // the last checkpoint
   ShardReport shard_report;                    // after the last step
   std::optional<checkpoint::LoadCost> load;    // cost of reading the starting checkpoint
+  base::Profile profile;                       // of this rank, with --profile
 };
 
 /// Runs the job (collective). Errors: as Trainer's; checkpoints that were saved before remain valid.

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/zeros_like.h>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/kernels/adamw.h"
 
 namespace shardwise::train {
@@ -39,6 +40,7 @@ void AdamW::step_(int64_t step, double learning_rate, double gradient_scale) {
                          .gradient_scale = gradient_scale};
   for (const ParameterState& state : state_) {
     const parallel::Parameter& parameter = *state.parameter;
+    base::enter_part(parameter.name);
     const bool decays = parameter.global_shape.size() >= 2;
     how.weight_decay = decays ? options_.weight_decay : 0;
     const Tensor value = parameter.value.detach();

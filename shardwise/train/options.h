@@ -59,15 +59,16 @@ struct TrainOptions {
   bool verify = false;             // compare over the ranks what must be equal
 
   // Results.
-  int64_t eval_every = 0;             // steps; 0: only after the last step
-  int64_t eval_batches = 8;           // maximum number of micro-batches per evaluation
-  std::optional<std::string> save;    // directory of checkpoints; unset: none
-  int64_t save_every = 0;             // steps; 0: only after the last step
-  std::optional<int64_t> keep;        // number of newest checkpoints to keep; 0: all; unset: 3
-  std::optional<std::string> resume;  // checkpoint to continue
-  std::optional<std::string> init;    // model directory to start from
-  std::optional<std::string> log;     // file of one JSON line per step
-  std::optional<std::string> report;  // file of the run's summary in JSON
+  int64_t eval_every = 0;              // steps; 0: only after the last step
+  int64_t eval_batches = 8;            // maximum number of micro-batches per evaluation
+  std::optional<std::string> save;     // directory of checkpoints; unset: none
+  int64_t save_every = 0;              // steps; 0: only after the last step
+  std::optional<int64_t> keep;         // number of newest checkpoints to keep; 0: all; unset: 3
+  std::optional<std::string> resume;   // checkpoint to continue
+  std::optional<std::string> init;     // model directory to start from
+  std::optional<std::string> log;      // file of one JSON line per step
+  std::optional<std::string> report;   // file of the run's summary in JSON
+  std::optional<std::string> profile;  // file of the Chrome trace of steps
 
   /// The learning rate at the end of the schedule.
   double final_lr() const { return min_lr.value_or(lr / 10); }

@@ -8,6 +8,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "shardwise/base/memory_counter.h"
+#include "shardwise/base/profile.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/nn/dropout.h"
 #include "shardwise/parallel/verify.h"
@@ -149,6 +150,7 @@ double Trainer::update_(double loss, double learning_rate) {
 }
 
 StepRecord Trainer::step() {
+  const base::ProfiledOp profiled("step");
   const base::Stopwatch watch;
   const comm::Counters before = group_.counters();
   for (const nn::UsedParameter& used : weights_->used_parameters()) parallel::zero_grad_(*used.parameter);

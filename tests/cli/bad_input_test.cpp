@@ -139,6 +139,7 @@ TEST_F(BadInput, OneFileForTwoOutputs) {
   fs::create_hard_link(file, scratch_ / "other");
   expect_refused({{"--log", file}, {"--report", scratch_ / "other"}},
                  {"--log and --report", "different files"});
+  expect_refused({{"--report", file}, {"--profile", same}}, {"--report and --profile", "different files"});
 }
 
 TEST_F(BadInput, OutputsThatAreInputs) {
@@ -149,7 +150,7 @@ TEST_F(BadInput, OutputsThatAreInputs) {
   text::TokenFileWriter writer(ids, /*vocab_size=*/256);
   writer.append(std::vector<int64_t>(1000, 'a'));
   writer.finish();
-  for (const char* flag : {"--log", "--report"}) {
+  for (const char* flag : {"--log", "--report", "--profile"}) {
     for (const char* name : {"text", "./text", "same", "config.json"}) {
       expect_refused({{flag, scratch_ / name}}, {flag, rule, scratch_ / name});
     }
@@ -164,7 +165,7 @@ TEST_F(BadInput, OutputsThatAreInputs) {
 TEST_F(BadInput, OutputsInTheStartingCheckpoint) {
   const std::string good = checkpoint();
   for (const char* start : {"--init", "--resume"}) {
-    for (const char* flag : {"--log", "--report"}) {
+    for (const char* flag : {"--log", "--report", "--profile"}) {
       for (const char* file : {"good/step-2/config.json", "good/step-2/model.safetensors", "good/latest/new"})
         expect_refused({{start, good}, {"--steps", "4"}, {"--tp", "1"}, {flag, scratch_ / file}},
                        {flag, "must not overwrite an input", scratch_ / file, "good/step-2"});
@@ -182,7 +183,7 @@ TEST_F(BadInput, CheckpointsInTheStartingCheckpoint) {
 
 TEST_F(BadInput, OutputsThatSavingWrites) {
   const std::string save = scratch_ / "new";
-  for (const char* flag : {"--log", "--report"})
+  for (const char* flag : {"--log", "--report", "--profile"})
     for (const char* name : {"", "/latest", "/.lock", "/step-1"})
       expect_refused({{"--tp", "1"}, {"--save", save}, {flag, save + name}},
                      {flag, "must not be --save or a name that saving writes there; got " + save + name});
@@ -193,7 +194,7 @@ TEST_F(BadInput, OutputsInAStep) {
   const std::string good = checkpoint();
   scratch_.put("good/step-1/file", "");
   fs::create_symlink(scratch_ / "good/.lock", scratch_ / "link");
-  for (const char* flag : {"--log", "--report"})
+  for (const char* flag : {"--log", "--report", "--profile"})
     for (const char* file : {"good/step-1/new", "link"})
       expect_refused({{"--resume", good}, {"--save", good}, {"--steps", "4"}, {flag, scratch_ / file}},
                      {flag, "a name that saving writes there; got ", file});
