@@ -22,6 +22,7 @@ constexpr Benchmark kBenches[] = {
      "time the linear layers of TP+SP with their collectives, next to the GEMMs alone"},
     {"decode", bench_decode_command, "time a token of each text with random weights in every format"},
     {"prefill", bench_prefill_command, "time prompts with random weights in every format"},
+    {"step", bench_step_command, "time a training step with random weights, next to arithmetic in registers"},
     {"kernels", bench_kernels_command, "time kernels, next to PyTorch's operators and to copying a tensor"},
     {"products", bench_products_command,
      "time products of a model's weights, next to reading memory and to arithmetic in registers"},

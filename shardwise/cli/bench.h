@@ -21,6 +21,8 @@ int bench_overlap_command(const Call& call);
 /// Times a token of each of several texts, and prompts; see commands.h.
 int bench_decode_command(const Call& call);
 int bench_prefill_command(const Call& call);
+/// Times a training step, next to arithmetic; see commands.h.
+int bench_step_command(const Call& call);
 /// Times kernels, next to PyTorch's operators and to copying; see commands.h.
 int bench_kernels_command(const Call& call);
 /// Times products of a model's weights, next to reading memory and to arithmetic; see commands.h.

@@ -147,14 +147,6 @@ TEST(BenchComm, Help) {
   EXPECT_PRED2(contains, result.output, "  overlap ");
 }
 
-void expect_refused(const Words& argv, const Words& named) {
-  const Outcome result = call(argv);
-  EXPECT_EQ(result.code, 2) << result.errors;
-  EXPECT_EQ(result.output, "");
-  EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
-  for (const std::string& part : named) EXPECT_PRED2(contains, result.errors, part);
-}
-
 TEST(BenchComm, ValidationErrors) {
   expect_refused({"bench"}, {"bench: the first argument must be a benchmark; got none"});
   expect_refused({"bench", "all"}, {"got all; see shardwise bench --help"});

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/support/error_text.h"
 
 namespace shardwise::cli::ordered_json_test {

@@ -30,6 +30,15 @@ inline Outcome run(Words argv) {
   return {code, program.output(), program.errors()};
 }
 
+/// Expects a usage error of one line that contains `named`, and no output.
+inline void expect_refused(const Words& argv, const Words& named) {
+  const Outcome result = call(argv);
+  EXPECT_EQ(result.code, 2) << result.errors;
+  EXPECT_EQ(result.output, "");
+  EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
+  for (const std::string& part : named) EXPECT_PRED2(contains, result.errors, part);
+}
+
 /// A byte-level model with 6 heads after two training steps, in scratch/model.
 class TrainedModel : public ::testing::Test {
  protected:
@@ -60,11 +69,7 @@ class TrainedModel : public ::testing::Test {
   /// Expects a usage error of one line that contains `named`, and no new file.
   void expect_refused(const Words& argv, const Words& named) const {
     const auto before = names();
-    const Outcome result = call(argv);
-    EXPECT_EQ(result.code, 2) << result.errors;
-    EXPECT_EQ(result.output, "");
-    EXPECT_EQ(std::count(result.errors.begin(), result.errors.end(), '\n'), 1) << result.errors;
-    for (const std::string& part : named) EXPECT_PRED2(contains, result.errors, part);
+    cli::expect_refused(argv, named);
     EXPECT_EQ(names(), before);
   }
 
