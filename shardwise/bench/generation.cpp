@@ -86,13 +86,28 @@ GenerationTimes measure_generation(const model::DecoderWeights& weights, Phase p
   std::vector<TimedCall> calls{{"read", [&] { read_once(weights); }, /*rewrite=*/{}}};
   for (const GenerationCase& of : cases) {
     Texts& some = texts.emplace_back(weights, of.texts, of.context);
-    calls.push_back({"step", [&some, phase] { phase == Phase::decode ? some.decode() : some.prefill(); },
-                     /*rewrite=*/{}});
+    calls.push_back({"step", [&some, phase] { some.step(phase); }, /*rewrite=*/{}});
   }
   const std::vector<Measured> times = measure(calls, CacheState::warm, seconds, synchronizer);
   GenerationTimes result{checkpoint::weight_bytes(weights), times[0], {}};
   for (size_t i = 0; i < cases.size(); ++i) result.cases.push_back({cases[i], times[1 + i]});
   return result;
+}
+
+base::Profile profile_generation(const model::DecoderWeights& weights, Phase phase,
+                                 const GenerationCase& of) {
+  constexpr int kTokens = 16, kPrompts = 3;
+  Texts texts(weights, of.texts, of.context);
+  texts.step(phase);
+  base::Profile profile;
+  {
+    const base::Profile::Recording recording(profile);
+    for (int i = 0; i < (phase == Phase::decode ? kTokens : kPrompts); ++i) {
+      const base::ProfiledOp profiled(phase == Phase::decode ? "token" : "prompt");
+      texts.step(phase);
+    }
+  }
+  return profile;
 }
 
 }  // namespace shardwise::bench

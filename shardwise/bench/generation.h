@@ -5,10 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/base/profile.h"
 #include "shardwise/bench/timing.h"
 #include "shardwise/model/decoder.h"
 
 namespace shardwise::bench {
+
+/// What a step does.
+enum class Phase { decode, prefill };
 
 /// Texts that are generated without end, greedily.
 class Texts {
@@ -20,6 +24,8 @@ class Texts {
   void decode();
   /// Processes prompts of `context` tokens, in pieces of 512 as infer::generate does. Collective.
   void prefill();
+  /// One of both.
+  void step(Phase phase) { phase == Phase::decode ? decode() : prefill(); }
 
   /// Returns the first text's last token.
   int64_t last() const { return last_.front(); }
@@ -37,9 +43,6 @@ class Texts {
 /// Reads every weight once: a lower bound for the time of a token. Returns a sum, which makes the reads
 /// necessary.
 uint64_t read_once(const model::DecoderWeights& weights);
-
-/// What a step does.
-enum class Phase { decode, prefill };
 
 struct GenerationCase {
   int64_t texts, context;  // `context` tokens are in each cache, or in each prompt
@@ -61,5 +64,8 @@ struct GenerationTimes {
 GenerationTimes measure_generation(const model::DecoderWeights& weights, Phase phase,
                                    const std::vector<GenerationCase>& cases, double seconds,
                                    const std::function<void(int64_t done, int64_t repetitions)>& on_progress);
+
+/// Records some steps of one case, after one that warms up. Collective.
+base::Profile profile_generation(const model::DecoderWeights& weights, Phase phase, const GenerationCase& of);
 
 }  // namespace shardwise::bench

@@ -11,6 +11,7 @@
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/lists.h"
 #include "shardwise/cli/output.h"
+#include "shardwise/cli/profile_report.h"
 #include "shardwise/cli/progress_line.h"
 #include "shardwise/cli/quantization_flags.h"
 #include "shardwise/cli/ranks.h"
@@ -31,6 +32,7 @@ struct GenerationOptions {
   std::optional<int64_t> group_size;
   std::string head = "int8", activations = "precise";
   double seconds = 5;
+  std::optional<std::string> profile;
   bool json = false;
 };
 
@@ -54,6 +56,8 @@ void add_flags(Flags& flags, const Command& command, GenerationOptions& o) {
   flags.value("--contexts LIST", o.contexts, fmt::format("{} [{}]", command.contexts_help, o.contexts));
   if (command.is_decode()) flags.value("--texts LIST", o.texts, "texts that are decoded together [1]");
   flags.value("--seconds S", o.seconds, "time per format, at least five repetitions [5]");
+  flags.value("--profile FILE", o.profile,
+              "record some more steps: tables by op and layer, and a Chrome trace; of one format and case");
   flags.on_off("--json", o.json, "print one JSON object instead of a table");
 }
 
@@ -118,7 +122,20 @@ FormatTimes measure_format(const Command& command, const GenerationOptions& o, c
   const auto on_progress = [&](int64_t done, int64_t repetitions) {
     line.show(fmt::format("{}: {}, repetition {} of {}", command.name, format.name, done, repetitions));
   };
-  return {format.name, bench::measure_generation(weights, command.phase, cases, o.seconds, on_progress)};
+  FormatTimes measured{format.name,
+                       bench::measure_generation(weights, command.phase, cases, o.seconds, on_progress)};
+  if (o.profile) {
+    const base::Profile profile = bench::profile_generation(weights, command.phase, cases.front());
+    report_profile(command.name, *o.profile, profile, group);
+  }
+  return measured;
+}
+
+void check_profile(const Command& command, const GenerationOptions& o, size_t formats, size_t cases) {
+  if (!o.profile) return;
+  TORCH_CHECK_VALUE(formats == 1 && cases == 1, command.name, ": --profile records one format and case; got ",
+                    formats, " formats and ", cases, " cases [SW0728]");
+  check_profile_file(command.name, *o.profile);
 }
 
 /// Returns the tokens of one step.
@@ -185,6 +202,7 @@ int run(const Call& call, const Command& command, const std::string& contexts) {
   check_seconds(command.name, o.seconds);
   const std::vector<GenerationCase> cases = cases_of(command.name, o);
   const std::vector<Format> formats = formats_of(command.name, o);
+  check_profile(command, o, formats.size(), cases.size());
   return run_on_ranks({launch_context_for(o.tp), o.tp, ranks, call.argv}, [&](const comm::Group& group) {
     std::vector<FormatTimes> measured;
     for (const Format& format : formats) measured.push_back(measure_format(command, o, format, cases, group));

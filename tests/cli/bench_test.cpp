@@ -369,6 +369,14 @@ TEST(BenchGeneration, PrintsATable) {
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3) << table;
 }
 
+TEST(BenchGeneration, RecordsAProfile) {
+  const Scratch scratch;
+  const Words flags{"--formats", "int8", "--tp", "2", "--profile", scratch / "trace.json"};
+  EXPECT_PRED2(contains, run(generation("decode", flags)).errors, "bench decode: mean of 16 profiled tokens");
+  EXPECT_PRED2(contains, run(generation("prefill", flags)).errors, "packed_product down_proj");
+  EXPECT_TRUE(fs::is_regular_file(scratch / "trace.json"));
+}
+
 TEST(BenchGeneration, ValidationErrors) {
   expect_refused(generation("decode", {"--tp", "9"}), {"bench decode: ", "got 9"});
   expect_refused(generation("decode", {"--texts", "0"}),
@@ -377,6 +385,8 @@ TEST(BenchGeneration, ValidationErrors) {
   expect_refused(generation("prefill", {"--contexts", "x"}),
                  {"bench prefill: --contexts must be an integer", "'x'"});
   expect_refused(generation("prefill", {"--formats", "fp16"}), {"--formats must be one of", "got fp16"});
+  expect_refused(generation("decode", {"--formats", "bf16,int8", "--profile", "trace"}),
+                 {"bench decode: --profile records one format and case; got 2 formats and 1 cases"});
   expect_refused(generation("decode", {"--head", "int4"}),
                  {"bench decode: --head int4 needs layers in int4"});
   expect_refused(generation("decode", {"--model-config", "x"}),
