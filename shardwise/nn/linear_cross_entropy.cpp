@@ -1,5 +1,6 @@
 #include "shardwise/nn/linear_cross_entropy.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>

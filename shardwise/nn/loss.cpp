@@ -1,5 +1,7 @@
 #include "shardwise/nn/loss.h"
 
+#include <ATen/TensorOperators.h>
+
 #include "shardwise/nn/token_losses.h"
 #include "shardwise/parallel/node.h"
 #include "shardwise/parallel/verify.h"
