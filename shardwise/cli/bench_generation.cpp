@@ -8,6 +8,7 @@
 #include "shardwise/base/isa.h"
 #include "shardwise/bench/generation.h"
 #include "shardwise/cli/bench.h"
+#include "shardwise/cli/bench_shape.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/lists.h"
 #include "shardwise/cli/output.h"
@@ -27,7 +28,7 @@ constexpr int64_t kMostTokens = 1 << 20, kMostTexts = 1 << 10;
 
 struct GenerationOptions {
   int64_t tp = 2;
-  std::optional<std::string> preset, model_config;
+  BenchShape shape{kPreset};
   std::string formats = "bf16,int8,int4", texts = "1", contexts;
   std::optional<int64_t> group_size;
   std::string head = "int8", activations = "precise";
@@ -45,9 +46,7 @@ struct Command {
 
 void add_flags(Flags& flags, const Command& command, GenerationOptions& o) {
   add_tp_flag(flags, o.tp);
-  flags.alternatives({"preset", "model-config"});
-  flags.value("--preset NAME", o.preset, fmt::format("the shape of the model [{}]", kPreset));
-  flags.value("--model-config FILE", o.model_config, "the shape of the model, as a config.json");
+  add_shape_flags(flags, o.shape);
   flags.value("--formats LIST", o.formats, fmt::format("of fp32, bf16, int8, int4 [{}]", o.formats));
   flags.value("--group-size N", o.group_size,
               "input features per scale: 32, 64 or 128 [128; int8: a scale per row]");
@@ -78,22 +77,8 @@ Format format_of(const std::string& command, const std::string& name, const Gene
   return format;
 }
 
-config::Config shape_of(const std::string& command, const GenerationOptions& o) {
-  TORCH_CHECK_VALUE(!o.preset || !o.model_config, command,
-                    ": --preset and --model-config are mutually exclusive; got ", o.preset.value_or(""),
-                    " and ", o.model_config.value_or(""), " [SW0711]");
-  return o.model_config ? config::load_config(*o.model_config) : config::preset(o.preset.value_or(kPreset));
-}
-
-std::string shape_name(const GenerationOptions& o) {
-  return o.model_config.value_or(o.preset.value_or(kPreset));
-}
-
 std::vector<Format> formats_of(const std::string& command, const GenerationOptions& o) {
-  const config::Config shape = shape_of(command, o);
-  TORCH_CHECK_VALUE(!shape.quantization, command, ": --model-config must be of an unquantized model; got ",
-                    shape.quantization ? shape.quantization->text() : "", " [SW0710]");
-  config::check_ranks(command, shape, o.tp);
+  const config::Config shape = o.shape.config(command, o.tp);
   std::vector<Format> formats;
   for (const std::string& name : parts_of(o.formats)) formats.push_back(format_of(command, name, o, shape));
   return formats;
@@ -160,7 +145,7 @@ std::string to_text(const Command& command, const GenerationOptions& o,
                          "ms to read weights", "of step"}};
   for (const FormatTimes& of : measured)
     for (const GenerationMeasured& one : of.times.cases) rows.push_back(row_of(command, of, one));
-  return fmt::format("{}: {}, {} ranks, {}, {}; medians on the slowest rank\n", command.name, shape_name(o),
+  return fmt::format("{}: {}, {} ranks, {}, {}; medians on the slowest rank\n", command.name, o.shape.name(),
                      o.tp, base::name_of(base::best_isa()), base::cpu_name()) +
          table(rows);
 }
@@ -169,7 +154,7 @@ std::string to_json(const Command& command, const GenerationOptions& o,
                     const std::vector<FormatTimes>& measured) {
   nlohmann::ordered_json json{{"cpu", base::cpu_name()},
                               {"isa", base::name_of(base::best_isa())},
-                              {"model", shape_name(o)},
+                              {"model", o.shape.name()},
                               {"tp", o.tp},
                               {"formats", nlohmann::ordered_json::array()}};
   for (const auto& [format, times] : measured) {

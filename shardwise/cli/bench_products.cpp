@@ -52,12 +52,6 @@ void add_flags(Flags& flags, ProductsOptions& o) {
   flags.on_off("--json", o.json, "print one JSON object instead of a table");
 }
 
-/// Returns the last part of a weight's name: "qkv_proj".
-std::string short_name(const std::string& name) {
-  const std::string module = name.substr(0, name.rfind('.'));
-  return module.substr(module.rfind('.') + 1);
-}
-
 /// Returns rank 0's shards, the largest, of the weights of one layer and of the head.
 std::vector<WeightShape> shapes_of(const config::Config& config, int64_t tp) {
   std::vector<WeightShape> shapes;
@@ -66,7 +60,7 @@ std::vector<WeightShape> shapes_of(const config::Config& config, int64_t tp) {
   for (const config::ParameterInfo& info : table) {
     if (info.shape.size() != 2) continue;
     const std::vector<int64_t> local = info.rule.local_shape(info.shape, /*rank=*/0);
-    const WeightShape shape{short_name(info.name), local[0], local[1]};
+    const WeightShape shape{config::module_name(info.name), local[0], local[1]};
     if (shape.name == "embed_tokens") embedding = shape;
     const bool is_of_layer_0 = info.name.starts_with("model.layers.0.");
     if (is_of_layer_0 || shape.name == "lm_head") shapes.push_back(shape);

@@ -10,6 +10,7 @@
 #include "shardwise/bench/synchronizer.h"
 #include "shardwise/bench/training_step.h"
 #include "shardwise/cli/bench.h"
+#include "shardwise/cli/bench_shape.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/lists.h"
 #include "shardwise/cli/output.h"
@@ -28,7 +29,8 @@ constexpr int64_t kMostSequences = 1 << 20, kProfiledSteps = 3;
 
 struct StepOptions {
   int64_t tp = 2, seq_len = 256, batch_size = 4;
-  std::optional<std::string> preset, model_config, profile;
+  BenchShape shape{kStepPreset};
+  std::optional<std::string> profile;
   std::string dtypes = "fp32,bf16", recompute = "none";
   bool sequence_parallel = true;
   double seconds = 10;
@@ -37,9 +39,7 @@ struct StepOptions {
 
 void add_flags(Flags& flags, StepOptions& o) {
   add_tp_flag(flags, o.tp);
-  flags.alternatives({"preset", "model-config"});
-  flags.value("--preset NAME", o.preset, fmt::format("the shape of the model [{}]", kStepPreset));
-  flags.value("--model-config FILE", o.model_config, "the shape of the model, as a config.json");
+  add_shape_flags(flags, o.shape);
   flags.value("--dtypes LIST", o.dtypes, fmt::format("of fp32 and bf16 [{}]", o.dtypes));
   flags.value("--seq-len N", o.seq_len, "tokens per sequence [256]");
   flags.value("--batch-size N", o.batch_size, "sequences [4]");
@@ -61,17 +61,9 @@ struct StepCase {
 };
 
 StepCase case_of(const StepOptions& o) {
-  TORCH_CHECK_VALUE(!o.preset || !o.model_config, kStepCommand,
-                    ": --preset and --model-config are mutually exclusive; got ", o.preset.value_or(""),
-                    " and ", o.model_config.value_or(""), " [SW0711]");
-  StepCase result{
-      o.model_config ? config::load_config(*o.model_config) : config::preset(o.preset.value_or(kStepPreset)),
-      parts_of(o.dtypes),
-      {o.seq_len, o.batch_size, o.sequence_parallel, train::recompute_of(o.recompute)}};
-  config::check_ranks(kStepCommand, result.config, o.tp);
-  TORCH_CHECK_VALUE(!result.config.quantization, kStepCommand,
-                    ": --model-config must be of an unquantized model; got ",
-                    result.config.quantization ? result.config.quantization->text() : "", " [SW0710]");
+  StepCase result{o.shape.config(kStepCommand, o.tp),
+                  parts_of(o.dtypes),
+                  {o.seq_len, o.batch_size, o.sequence_parallel, train::recompute_of(o.recompute)}};
   check_range(kStepCommand, "--seq-len", o.seq_len, 1, result.config.max_position_embeddings);
   check_range(kStepCommand, "--batch-size", o.batch_size, 1, kMostSequences);
   for (const std::string& dtype : result.dtypes)
@@ -122,10 +114,6 @@ StepMeasured measure(const StepCase& of, const std::string& dtype, const StepOpt
   return result;
 }
 
-std::string shape_name(const StepOptions& o) {
-  return o.model_config.value_or(o.preset.value_or(kStepPreset));
-}
-
 double tokens_per_s(const StepOptions& o, const StepMeasured& of) {
   return static_cast<double>(o.seq_len * o.batch_size) / of.step.raw.median_us * 1e6;
 }
@@ -141,14 +129,14 @@ std::string to_text(const StepOptions& o, const std::vector<StepMeasured>& measu
                     fmt::format("{:.0f}%", 100 * of.rate() / of.peak_rate()), of.probe});
   }
   return fmt::format("{}: {}, {} ranks{}, {} x {} tokens, {}; medians on the slowest rank\n", kStepCommand,
-                     shape_name(o), o.tp, o.sequence_parallel ? " with sequence parallelism" : "",
+                     o.shape.name(), o.tp, o.sequence_parallel ? " with sequence parallelism" : "",
                      o.batch_size, o.seq_len, base::cpu_name()) +
          table(rows);
 }
 
 std::string to_json(const StepOptions& o, const std::vector<StepMeasured>& measured) {
   nlohmann::ordered_json json{{"cpu", base::cpu_name()},
-                              {"model", shape_name(o)},
+                              {"model", o.shape.name()},
                               {"tp", o.tp},
                               {"sequence_parallel", o.sequence_parallel},
                               {"recompute", o.recompute},

@@ -11,6 +11,8 @@
 #include "shardwise/base/log.h"
 #include "shardwise/cli/table.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/config/parameters.h"
+#include "shardwise/doctor/results.h"
 
 namespace shardwise::cli {
 
@@ -22,27 +24,13 @@ constexpr const char* kHost = "host";  // an outermost op's time outside the ops
 constexpr const char* kWaiting = "waiting for ranks";
 
 std::string layer_of(const std::string& parameter) {
-  const std::string layers = "model.layers.";
-  if (parameter.starts_with(layers))
-    return "layer " + parameter.substr(layers.size(), parameter.find('.', layers.size()) - layers.size());
-  if (parameter.starts_with("model.norm")) return "final norm";
-  if (parameter.starts_with("lm_head")) return "head";
-  return parameter.empty() ? "none" : "embedding";
-}
-
-/// Returns "qkv_proj" of model.layers.3.self_attn.qkv_proj.weight.
-std::string module_of(const std::string& parameter) {
-  const size_t end = parameter.rfind('.');
-  if (end == std::string::npos || end == 0) return parameter;
-  const size_t begin = parameter.rfind('.', end - 1);
-  return parameter.substr(begin == std::string::npos ? 0 : begin + 1,
-                          end - (begin == std::string::npos ? 0 : begin + 1));
+  return parameter.empty() ? "none" : doctor::label_of(parameter).module;
 }
 
 /// Products differ in shape, so their table rows name the module.
 std::string name_of(const std::string& op, const std::string& parameter) {
   const bool is_product = op.ends_with("product") || op == "weight_gradient";
-  return is_product ? op + " " + module_of(parameter) : op;
+  return is_product ? op + " " + config::module_name(parameter) : op;
 }
 
 /// Times in ns of one rank under one kind of outermost op.
@@ -79,18 +67,6 @@ json to_json(const base::Profile& profile) {
         {run.op, run.part, run.depth, run.begin_ns, run.duration_ns, run.nested_ns, run.waiting_ns});
   }
   return {{"parts", profile.parts()}, {"runs", runs}};
-}
-
-/// Returns every rank's text, by rank. Collective.
-std::vector<std::string> gather_texts(const std::string& text, const comm::Group& group) {
-  const std::vector<int64_t> sizes = comm::gather_values(static_cast<int64_t>(text.size()), group);
-  std::vector<char> padded(static_cast<size_t>(*std::ranges::max_element(sizes)));
-  std::ranges::copy(text, padded.begin());
-  const std::vector<char> all = comm::gather_values(padded, group);
-  std::vector<std::string> texts;
-  for (size_t rank = 0; rank < sizes.size(); ++rank)
-    texts.emplace_back(all.data() + rank * padded.size(), static_cast<size_t>(sizes[rank]));
-  return texts;
 }
 
 /// Source: "Trace Event Format", complete events.
@@ -197,7 +173,7 @@ void log_tables(const std::string& command, const std::vector<json>& ranks) {
 
 void report_profile(const std::string& command, const std::string& file, const base::Profile& profile,
                     const comm::Group& group) {
-  const std::vector<std::string> texts = gather_texts(to_json(profile).dump(), group);
+  const std::vector<std::string> texts = comm::gather_texts(to_json(profile).dump(), group);
   if (group.rank() != 0) return;
   std::vector<json> ranks;
   for (const std::string& text : texts) ranks.push_back(json::parse(text));

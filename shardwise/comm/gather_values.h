@@ -29,6 +29,10 @@ std::vector<T> gather_values(const T& local, const Group& group) {
   return gather_values(std::vector<T>{local}, group);
 }
 
+/// Returns every rank's text, by rank. Collective. Cost: one all_gather of 8 bytes, and one of the longest
+/// text unless all are empty; nothing in a group of one. Errors: the group's.
+std::vector<std::string> gather_texts(const std::string& local, const Group& group);
+
 /// Returns the text of the lowest rank whose text is not empty, or an empty string if all are empty.
 /// Collective. Cost: one all_gather of 8 bytes, and one of the longest text unless all are empty; nothing in
 /// a group of one. Errors: the group's.

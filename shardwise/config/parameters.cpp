@@ -133,4 +133,9 @@ int64_t parameter_count(const Config& config) {
   return count;
 }
 
+std::string module_name(const std::string& parameter) {
+  const std::string module = parameter.substr(0, parameter.rfind('.'));
+  return module.substr(module.rfind('.') + 1);
+}
+
 }  // namespace shardwise::config

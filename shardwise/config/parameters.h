@@ -62,4 +62,8 @@ class ParameterTable {
   std::unordered_map<std::string, size_t> index_;  // by name
 };
 
+/// Returns the last part of the name of a parameter's module: "qkv_proj" of
+/// model.layers.3.self_attn.qkv_proj.weight.
+std::string module_name(const std::string& parameter);
+
 }  // namespace shardwise::config

@@ -25,7 +25,7 @@ struct LossOptions {
 /// Saved: logits and one fp32 per token; with padding, the labels too.
 /// Errors: c10::ValueError if labels and logits differ in shape, a label is outside the vocabulary, the step
 /// does not fit (check_step), label_smoothing is outside [0, 1] or z_loss is negative.
-/// Source: Megatron-LM §3 (embedding), with a global maximum in the log-sum-exp; Szegedy et al. 2016 §7
+/// Source: Megatron-LM §3 (embedding), with the shards' log-sum-exps combined; Szegedy et al. 2016 §7
 /// (label smoothing); Chowdhery et al. 2022 §5 (z-loss).
 Placed<Invariant> cross_entropy(const Placed<Sharded<kFeature>>& logits, const at::Tensor& labels,
                                 const base::Split& vocab, const LossOptions& options, const Step& step);

@@ -1,7 +1,7 @@
 // Peak memory of a rank in a training step: model states, tensors saved for backward, and short-lived
 // tensors.
 //
-// When all parameters are trained the peak is in backward, at the loss or in the last block. When most are
+// When all parameters are trained the peak is at the loss or in the backward of the last block. When most are
 // frozen it is in the last block's forward, or in the backward of a lower block that requires other
 // gradients. Internal buffers of vendor GEMMs, rotary tables and the like are left out: tests require the
 // result to be within 1 % of what allocators count.
