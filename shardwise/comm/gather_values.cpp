@@ -30,6 +30,7 @@ std::vector<std::string> gather_texts(const std::string& local, const Group& gro
 }
 
 std::string first_text(const std::string& local, const Group& group) {
+  if (group.size() == 1) return local;
   const std::vector<std::string> texts = gather_texts(local, group);
   const auto found = std::ranges::find_if(texts, [](const std::string& text) { return !text.empty(); });
   return found == texts.end() ? "" : *found;
