@@ -15,16 +15,18 @@ import sys
 
 from candidates import Candidate, interleave
 from figures import Figure, Ratio
-from machine import cpu_family, cpu_name
+from machine import ROOT, cpu_family, cpu_name
 
+SHAPE = str(ROOT / "benchmarks" / "shapes" / "llama-3.2-1b.json")
 # Program of benchmarks/, arguments, steps per round.
 WORKERS = [("bench_train_step", ["sp"], 2), ("bench_train_step", ["tp"], 2), ("bench_gated_mlp", ["fp32", "sp"], 1),
-           ("bench_generation", ["decode", "bf16"], 8), ("bench_generation", ["prefill", "bf16"], 1)]
+           ("bench_generation", ["decode", "bf16", "precise", SHAPE], 8),
+           ("bench_generation", ["prefill", "bf16", "precise", SHAPE], 1)]
 BENCH_COMM = ["bench", "comm", "--tp", "2", "--sizes", "4KB,1MB,64MB", "--mode", "warm", "--seconds", "0.5", "--json"]
 
 
 def worker_row(builds, program, arguments, rounds, steps):
-    name = " ".join([program, *arguments])
+    name = " ".join([program, *arguments]).replace(f"{ROOT}/", "")
     print(name, file=sys.stderr)
     old, new = (Candidate(f"{name} of {build}", [str(build / "benchmarks" / program), *arguments], 2, 1) for build in builds)
     interleave([old, new], rounds, steps)

@@ -1,95 +1,123 @@
-"""Decode and prompts of the shape of Llama-3.2-1B, against llama.cpp and transformers."""
+"""Decode and prompts of two shapes with random weights, against llama.cpp and transformers."""
 
+import contextlib
 import pathlib
 import subprocess
 import sys
 import tempfile
 
 from candidates import Candidate, interleave, report
-from machine import BUILD, ROOT
+from machine import BUILD, ROOT, cpu_line
+
+BENCHMARKS = ROOT / "benchmarks"
+LLAMA_CPP = [str(ROOT / ".venv-bench" / "bin" / "python"), str(BENCHMARKS / "llama_cpp_peer.py")]
 
 
-def bench_generation(what, kind, activations="precise"):
-    return [str(BUILD / "benchmarks" / "bench_generation"), what, kind, activations]
+class Shape:
+    """Makes the candidates of one shape; `files` is the directory of the model in llama.cpp's formats."""
+
+    WITHOUT_AMX = " (built without AMX)" if "amx_int8" in cpu_line("flags").split() else ""  # by tools/setup
+
+    def __init__(self, name, files):
+        self.name = name
+        self.path = BENCHMARKS / "shapes" / f"{name}.json"
+        self.files = files
+        subprocess.run([*LLAMA_CPP, "make", self.path, files], check=True)
+
+    def worker(self, what, kind, activations):
+        return [str(BUILD / "benchmarks" / "bench_generation"), what, kind, activations, str(self.path)]
+
+    def ours(self, what, kind, activations="precise"):
+        name = kind if activations == "precise" else f"{kind}, int8 activations"
+        return Candidate(f"shardwise TP=2 {name}, 1 thread per rank", self.worker(what, kind, activations), 2, 1)
+
+    def single(self, what, kind):
+        return Candidate(f"shardwise TP=1 {kind}, 2 threads", self.worker(what, kind, "precise"), 1, 2)
+
+    def lower_bound(self, kind):
+        return Candidate(f"lower bound: read the weights of TP=2 {kind} once", self.worker("read", kind, "precise"), 2, 1)
+
+    def llama_cpp(self, what, file_type):
+        command = [*LLAMA_CPP, what, str(self.files / f"{file_type}.gguf")]
+        return Candidate(f"llama.cpp {file_type}{self.WITHOUT_AMX}, 2 threads", command, 1, 2, peer=True)
+
+    def transformers(self, what):
+        command = [sys.executable, str(BENCHMARKS / "generation_peer.py"), what, "bf16", str(self.path)]
+        return Candidate("transformers, 2 threads", command, 1, 2, peer=True)
 
 
-def ours(what, kind, activations="precise"):
-    name = kind if activations == "precise" else f"{kind}, int8 activations"
-    return Candidate(f"shardwise TP=2 {name}, 1 thread per rank", bench_generation(what, kind, activations), 2, 1)
-
-
-def llama_cpp(what, file):
-    python = ROOT / ".venv-bench" / "bin" / "python"
-    command = [str(python), str(ROOT / "benchmarks" / "llama_cpp_peer.py"), what, str(file)]
-    return Candidate(f"llama.cpp {file.stem}, 2 threads", command, 1, 2, peer=True)
-
-
-def lower_bound(kind):
-    return Candidate(f"lower bound: read the weights of TP=2 {kind} once", bench_generation("read", kind), 2, 1)
-
-
-def transformers(what):
-    return Candidate("transformers, 2 threads", [sys.executable, str(ROOT / "benchmarks" / "generation_peer.py"), what, "bf16"],
-                     1, 2, peer=True)
-
-
-def with_llama_cpp_models(section):
-    """Calls section(directory) with a directory of the model in llama.cpp's formats."""
+@contextlib.contextmanager
+def shape(name):
     with tempfile.TemporaryDirectory() as directory:
-        python = ROOT / ".venv-bench" / "bin" / "python"
-        subprocess.run([str(python), str(ROOT / "benchmarks" / "llama_cpp_peer.py"), "make", directory], check=True)
-        return section(pathlib.Path(directory))
-
-
-SHAPE = "shape of Llama-3.2-1B, random weights"
-# shardwise's format -> llama.cpp's, which stores the head of q4_0 in 6.6 bits a weight, and ours in 8.
-QUANTIZED = {"int8": "q8_0", "int4": "q4_0", "int4-g32": "q4_0"}
+        yield Shape(name, pathlib.Path(directory))
 
 
 def decode(rounds, steps):
-    return with_llama_cpp_models(lambda directory: decode_sections(directory, rounds, steps))
-
-
-def decode_sections(directory, rounds, steps):
-    two, theirs, llama, floor = (ours("decode", "bf16"), transformers("decode"), llama_cpp("decode", directory / "bf16.gguf"),
-                                 lower_bound("bf16"))
-    one = Candidate("shardwise TP=1 bf16, 2 threads", bench_generation("decode", "bf16"), 1, 2)
-    candidates = [two, one, theirs, llama, floor]
-    interleave(candidates, rounds, steps, warm_up=1)
-    sections = [report(f"decode, {SHAPE}, bf16: a step is one token, batch 1, context 32 and more", candidates,
-                       [("llama.cpp / ours TP=2", llama, two, 1.1), ("transformers / ours TP=2", theirs, two, 2.0),
-                        ("transformers / ours TP=1", theirs, one, None), ("lower bound / ours TP=2", floor, two, 0.9)])]
-    for (kind, theirs), (peer, bound) in zip(QUANTIZED.items(), [(1.2, 0.88), (1.2, 0.8), (1.2, 0.8)]):
-        two, llama, floor = ours("decode", kind), llama_cpp("decode", directory / f"{theirs}.gguf"), lower_bound(kind)
-        interleave([two, llama, floor], rounds, steps, warm_up=1)
-        sections.append(report(f"decode, {SHAPE}, {kind}", [two, llama, floor],
-                               [(f"llama.cpp {theirs} / ours", llama, two, peer), ("lower bound / ours", floor, two, bound)]))
+    with shape("llama-3.2-1b") as large:
+        sections = [decode_bf16(large, rounds, steps)]
+        # llama.cpp stores the head of q4_0 in 6.6 bits a weight, and ours in 8.
+        for kind, theirs, bound in [("int8", "q8_0", 0.88), ("int4", "q4_0", 0.8), ("int4-g32", "q4_0", 0.8)]:
+            sections.append(decode_quantized(large, kind, theirs, rounds, steps, [1.2, bound]))
+    with shape("small") as small:
+        sections.append(decode_small(small, rounds, 8 * steps))
+        for kind, theirs in [("int8", "q8_0"), ("int4-g32", "q4_0")]:
+            sections.append(decode_quantized(small, kind, theirs, rounds, 8 * steps, [1.1, None]))
     return "\n".join(sections)
 
 
+def title(of, kind):
+    return f"decode, shape {of.name}, random weights, {kind}: a step is one token, batch 1, context 32 and more"
+
+
+def decode_bf16(of, rounds, steps):
+    two, one = of.ours("decode", "bf16"), of.single("decode", "bf16")
+    theirs, llama, floor = of.transformers("decode"), of.llama_cpp("decode", "bf16"), of.lower_bound("bf16")
+    candidates = [two, one, theirs, llama, floor]
+    interleave(candidates, rounds, steps, warm_up=1)
+    return report(title(of, "bf16"), candidates,
+                  [("llama.cpp / ours TP=2", llama, two, 1.1), ("transformers / ours TP=2", theirs, two, 2.0),
+                   ("transformers / ours TP=1", theirs, one, None), ("lower bound / ours TP=2", floor, two, 0.9)])
+
+
+def decode_small(of, rounds, steps):
+    two, one = of.ours("decode", "bf16"), of.single("decode", "bf16")
+    llama, floor = of.llama_cpp("decode", "bf16"), of.lower_bound("bf16")
+    candidates = [two, one, llama, floor]
+    interleave(candidates, rounds, steps, warm_up=1)
+    return report(title(of, "bf16"), candidates,
+                  [("llama.cpp / ours TP=2", llama, two, 1.0), ("llama.cpp / ours TP=1", llama, one, None),
+                   ("lower bound / ours TP=2", floor, two, None)])
+
+
+def decode_quantized(of, kind, theirs, rounds, steps, targets):
+    two, llama, floor = of.ours("decode", kind), of.llama_cpp("decode", theirs), of.lower_bound(kind)
+    interleave([two, llama, floor], rounds, steps, warm_up=1)
+    return report(title(of, kind), [two, llama, floor],
+                  [(f"llama.cpp {theirs} / ours", llama, two, targets[0]), ("lower bound / ours", floor, two, targets[1])])
+
+
 def prefill(rounds, steps):
-    return with_llama_cpp_models(lambda directory: prefill_sections(directory, rounds, steps))
+    with shape("llama-3.2-1b") as large:
+        return prefill_bf16(large, rounds, steps) + "\n" + prefill_quantized(large, rounds, steps)
 
 
-def prefill_sections(directory, rounds, steps):
-    """In two parts: all candidates at once need more than 20 GB."""
-    two, theirs, llama = ours("prefill", "bf16"), transformers("prefill"), llama_cpp("prefill", directory / "bf16.gguf")
-    one = Candidate("shardwise TP=1 bf16, 2 threads", bench_generation("prefill", "bf16"), 1, 2)
+def prefill_bf16(of, rounds, steps):
+    """Apart from the quantized candidates: all at once need more than 20 GB."""
+    two, one = of.ours("prefill", "bf16"), of.single("prefill", "bf16")
+    theirs, llama = of.transformers("prefill"), of.llama_cpp("prefill", "bf16")
     candidates = [two, one, theirs, llama]
     interleave(candidates, rounds, steps, warm_up=1)
-    title = f"prefill, {SHAPE}: a step is a prompt of 512 tokens"
-    in_bf16 = report(title, candidates,
-                     [("llama.cpp bf16 / ours bf16", llama, two, 1.05), ("transformers / ours bf16", theirs, two, 1.05),
-                      ("transformers / ours TP=1", theirs, one, None)])
-    return in_bf16 + "\n" + prefill_quantized(directory, rounds, steps)
+    return report(f"prefill, shape {of.name}, random weights: a step is a prompt of 512 tokens", candidates,
+                  [("llama.cpp bf16 / ours bf16", llama, two, 1.05), ("transformers / ours bf16", theirs, two, 1.05),
+                   ("transformers / ours TP=1", theirs, one, None)])
 
 
-def prefill_quantized(directory, rounds, steps):
-    two = ours("prefill", "bf16")
+def prefill_quantized(of, rounds, steps):
+    two = of.ours("prefill", "bf16")
     candidates, comparisons = [two], []
     for kind, theirs in (("int8", "q8_0"), ("int4", "q4_0")):
-        precise, rounded = ours("prefill", kind), ours("prefill", kind, "int8")
-        llama = llama_cpp("prefill", directory / f"{theirs}.gguf")
+        precise, rounded = of.ours("prefill", kind), of.ours("prefill", kind, "int8")
+        llama = of.llama_cpp("prefill", theirs)
         candidates += [precise, rounded, llama]
         comparisons += [(f"ours bf16 / ours {kind}", two, precise, 1.0),
                         (f"ours bf16 / ours {kind}, int8 activations", two, rounded, 1.0),

@@ -1,6 +1,6 @@
 """transformers' side of the generation benchmark, with the protocol of worker.h.
 
-    generation_peer.py decode|prefill [bf16|fp32]
+    generation_peer.py decode|prefill bf16|fp32 SHAPE.json
 """
 
 import json
@@ -13,12 +13,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 CONTEXT, PROMPT, MOST = 32, 512, 1024
 
 
-def make_model(dtype):
-    config = LlamaConfig(vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
-                         num_attention_heads=32, num_key_value_heads=8, head_dim=64, max_position_embeddings=4096,
-                         rope_theta=500000.0, tie_word_embeddings=True)
+def make_model(shape, dtype):
     torch.manual_seed(1)
-    return LlamaForCausalLM._from_config(config, dtype=dtype).eval()
+    return LlamaForCausalLM._from_config(LlamaConfig.from_json_file(shape), dtype=dtype).eval()
 
 
 class Text:
@@ -40,9 +37,9 @@ class Text:
 
 
 def main():
-    what, dtype = sys.argv[1], torch.bfloat16 if sys.argv[2] == "bf16" else torch.float32
+    what, dtype, shape = sys.argv[1:]
     with torch.inference_mode():
-        text = Text(make_model(dtype))
+        text = Text(make_model(shape, torch.bfloat16 if dtype == "bf16" else torch.float32))
         step = (lambda: text.read(text.token)) if what == "decode" else (lambda: text.restart(PROMPT))
         for line in sys.stdin:
             begin = time.perf_counter()

@@ -1,7 +1,7 @@
 """transformers' side of the load benchmark.
 
-    load_peer.py make DIRECTORY     writes a bf16 checkpoint with the shape of Llama-3.2-1B and random weights
-    load_peer.py load DIRECTORY     loads it, predicts one token, and prints the seconds of both as JSON
+    load_peer.py make DIRECTORY SHAPE.json   writes a bf16 checkpoint of this shape with random weights
+    load_peer.py load DIRECTORY              loads it, predicts one token, and prints the seconds of both as JSON
 """
 
 import json
@@ -25,6 +25,6 @@ def load(directory):
 
 if __name__ == "__main__":
     if sys.argv[1] == "make":
-        make_model(torch.bfloat16).save_pretrained(sys.argv[2])
+        make_model(sys.argv[3], torch.bfloat16).save_pretrained(sys.argv[2])
     else:
         load(sys.argv[2])

@@ -191,7 +191,7 @@ def load(rounds):
     """Loads a 2.5 GB checkpoint from the page cache. The times exclude the start of the process."""
     peer = [sys.executable, str(ROOT / "benchmarks" / "load_peer.py")]
     with tempfile.TemporaryDirectory() as directory:
-        subprocess.run([*peer, "make", directory], check=True)
+        subprocess.run([*peer, "make", directory, ROOT / "benchmarks" / "shapes" / "llama-3.2-1b.json"], check=True)
         size = sum(file.stat().st_size for file in pathlib.Path(directory).glob("*.safetensors"))
         ours = [str(BUILD / "shardwise"), "generate", "--model", directory, "--prompt-ids", "7", "--max-new-tokens", "1",
                 "--json", "--tp"]
