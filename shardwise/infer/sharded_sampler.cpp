@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <set>
 #include <span>
 
 #include "shardwise/comm/gather_values.h"
@@ -19,7 +18,9 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 struct ExpSum {
   double largest = kMinusInfinity, sum = 0;
 
-  static ExpSum of(std::span<const double> values) {
+  static ExpSum of(const at::Tensor& row) {
+    const at::Tensor wide = row.to(at::kDouble);
+    const std::span<const double> values(wide.const_data_ptr<double>(), static_cast<size_t>(wide.size(0)));
     ExpSum result;
     for (const double x : values) result.largest = std::max(result.largest, x);
     if (result.largest == kMinusInfinity) return result;
@@ -35,86 +36,6 @@ struct ExpSum {
   double log() const { return largest + std::log(sum); }
 };
 
-/// A token with its logit without and with the repetition penalty and the rules.
-struct Candidate {
-  int64_t id;
-  double logit, penalized;
-};
-
-bool is_better(const Candidate& a, const Candidate& b) {
-  return a.penalized > b.penalized || (a.penalized == b.penalized && a.id < b.id);
-}
-
-/// The logits of the tokens from `begin` on, to change them by id; ids of other ranks' tokens have none.
-struct LocalLogits {
-  std::vector<double> values;
-  int64_t begin;
-
-  double* find(int64_t id) {
-    return id >= begin && id < begin + std::ssize(values) ? &values[size_t(id - begin)] : nullptr;
-  }
-};
-
-void penalize_repetition(LocalLogits& logits, const SamplingInput& input) {
-  const double penalty = input.sampling.repetition_penalty;
-  if (penalty == 1) return;
-  for (const int64_t id : std::set<int64_t>(input.tokens->begin(), input.tokens->end())) {
-    if (double* logit = logits.find(id)) *logit = *logit > 0 ? *logit / penalty : *logit * penalty;
-  }
-}
-
-/// A NaN stays, so that it is reported.
-void force(LocalLogits& logits, const std::vector<int64_t>& ids) {
-  if (ids.empty()) return;
-  for (double& logit : logits.values) logit = std::isnan(logit) ? kNaN : kMinusInfinity;
-  for (const int64_t id : ids) {
-    if (double* logit = logits.find(id)) *logit = std::isnan(*logit) ? kNaN : 0;
-  }
-}
-
-void forbid(LocalLogits& logits, const std::vector<int64_t>& ids) {
-  for (const int64_t id : ids) {
-    if (double* logit = logits.find(id)) *logit = std::isnan(*logit) ? kNaN : kMinusInfinity;
-  }
-}
-
-/// Returns the logits of tokens from `begin` on with the repetition penalty and the rules applied.
-std::vector<double> penalized(std::span<const double> logits, int64_t begin, const SamplingInput& input) {
-  LocalLogits local{{logits.begin(), logits.end()}, begin};
-  penalize_repetition(local, input);
-  force(local, input.choice.forced);
-  forbid(local, input.choice.forbidden);
-  return std::move(local.values);
-}
-
-std::vector<Candidate> all_of(std::span<const double> logits, const SamplingInput& input) {
-  const std::vector<double> penalized_logits = penalized(logits, /*begin=*/0, input);
-  std::vector<Candidate> all(logits.size());
-  for (size_t id = 0; id < all.size(); ++id)
-    all[id] = {static_cast<int64_t>(id), logits[id], penalized_logits[id]};
-  return all;
-}
-
-/// Returns the `count` best tokens in any order, or only the first NaN if there is one, so that every rank
-/// reports it. Cost: mostly one comparison per token.
-std::vector<Candidate> best_of(std::span<const double> logits, int64_t begin, size_t count,
-                               const SamplingInput& input) {
-  const std::vector<double> penalized_logits = penalized(logits, begin, input);
-  std::vector<Candidate> best;  // a heap with the worst candidate first
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const Candidate candidate{begin + static_cast<int64_t>(i), logits[i], penalized_logits[i]};
-    if (std::isnan(candidate.penalized)) return {candidate};
-    if (best.size() == count) {
-      if (!is_better(candidate, best.front())) continue;
-      std::pop_heap(best.begin(), best.end(), is_better);
-      best.pop_back();
-    }
-    best.push_back(candidate);
-    std::push_heap(best.begin(), best.end(), is_better);
-  }
-  return best;
-}
-
 /// Samples from `candidates`, which are in ascending order of ids.
 SampledToken sample(const std::vector<Candidate>& candidates, double log_sum, const SamplingInput& input) {
   TokenLogits logits;
@@ -128,28 +49,30 @@ SampledToken sample(const std::vector<Candidate>& candidates, double log_sum, co
   return {id, chosen->logit - log_sum};
 }
 
-/// Logits as fp64 rows.
-class Rows {
- public:
-  explicit Rows(const at::Tensor& logits) : wide_(logits.to(at::kDouble).contiguous()) {}
-  std::span<const double> row(size_t i) const {
-    const auto width = static_cast<size_t>(wide_.size(1));
-    return {wide_.const_data_ptr<double>() + i * width, width};
-  }
+at::Tensor row_of(const at::Tensor& logits, size_t i) {
+  return logits.select(/*dim=*/0, static_cast<int64_t>(i)).contiguous();
+}
 
- private:
-  at::Tensor wide_;
-};
+/// Sums shard by shard, so that the bits are those of gathered sums, whatever the other sequences of a batch
+/// need.
+ExpSum exp_sum_of(const at::Tensor& row, const base::Split& vocab) {
+  ExpSum sum;
+  for (int rank = 0; rank < vocab.ranks(); ++rank) {
+    const base::Range shard = vocab.range(rank);
+    sum.add(ExpSum::of(row.narrow(/*dim=*/0, shard.begin, shard.size())));
+  }
+  return sum;
+}
 
 std::vector<SampledToken> sample_from_full_rows(const at::Tensor& logits, const base::Split& vocab,
                                                 const std::vector<SamplingInput>& inputs,
                                                 const comm::Group& group) {
-  const Rows rows(group.all_gather(logits, vocab, /*dim=*/1));
+  const at::Tensor full = group.all_gather(logits, vocab, /*dim=*/1);
   std::vector<SampledToken> sampled;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::span<const double> row = rows.row(i);
-    const double log_sum = inputs[i].wants_logprob ? ExpSum::of(row).log() : kNaN;
-    sampled.push_back(sample(all_of(row, inputs[i]), log_sum, inputs[i]));
+    const at::Tensor row = row_of(full, i);
+    const double log_sum = inputs[i].wants_logprob ? exp_sum_of(row, vocab).log() : kNaN;
+    sampled.push_back(sample(all_candidates(row, inputs[i]), log_sum, inputs[i]));
   }
   return sampled;
 }
@@ -167,9 +90,9 @@ struct Message {
         sums(sequences),
         best(sequences * count, {0, kMinusInfinity, kMinusInfinity}) {}
 
-  void fill(size_t sequence, std::span<const double> logits, int64_t begin, const SamplingInput& input) {
+  void fill(size_t sequence, const at::Tensor& logits, int64_t begin, const SamplingInput& input) {
     if (input.wants_logprob) sums[sequence] = ExpSum::of(logits);
-    const std::vector<Candidate> local = best_of(logits, begin, count, input);
+    const std::vector<Candidate> local = best_candidates(logits, begin, count, input);
     std::copy(local.begin(), local.end(), best.begin() + static_cast<int64_t>(sequence * count));
   }
 };
@@ -207,9 +130,8 @@ std::vector<SampledToken> sample_tokens(const at::Tensor& logits, const base::Sp
     count = std::max(count, candidates_needed(input.sampling, vocab.size()));
   if (count == vocab.size()) return sample_from_full_rows(logits, vocab, inputs, group);
   Message local(inputs.size(), static_cast<size_t>(count));
-  const Rows rows(logits);
   for (size_t i = 0; i < inputs.size(); ++i)
-    local.fill(i, rows.row(i), vocab.range(group.rank()).begin, inputs[i]);
+    local.fill(i, row_of(logits, i), vocab.range(group.rank()).begin, inputs[i]);
   return sample_from_candidates(local, inputs, group);
 }
 

@@ -6,18 +6,9 @@
 
 #include "shardwise/base/split.h"
 #include "shardwise/comm/group.h"
-#include "shardwise/infer/sampler.h"
-#include "shardwise/infer/token_rules.h"
+#include "shardwise/infer/candidates.h"
 
 namespace shardwise::infer {
-
-/// A sequence whose next token is sampled.
-struct SamplingInput {
-  const std::vector<int64_t>* tokens;  // prompt and generated tokens
-  Sampling sampling;
-  bool wants_logprob = false;
-  TokenChoice choice = {};  // what the request's rules say about the token
-};
 
 /// A sampled token and its log probability.
 struct SampledToken {

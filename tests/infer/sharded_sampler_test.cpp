@@ -30,17 +30,25 @@ std::vector<std::vector<SampledToken>> sample(const at::Tensor& logits,
   return sampled;
 }
 
-/// Returns the logits with the repetition penalty, in a direct implementation.
+/// Returns the logits with the repetition penalty and the rules, in a direct implementation.
 std::vector<double> penalized(const at::Tensor& row, const SamplingInput& input) {
+  const auto& [forced, forbidden] = input.choice;
   std::vector<double> logits;
   for (int64_t id = 0; id < row.size(0); ++id) {
     double logit = row[id].item<double>();
-    const bool is_old = std::find(input.tokens->begin(), input.tokens->end(), id) != input.tokens->end();
+    const bool is_old = std::ranges::count(*input.tokens, id) > 0;
     if (is_old)
       logit *= logit > 0 ? 1 / input.sampling.repetition_penalty : input.sampling.repetition_penalty;
-    logits.push_back(logit);
+    if (!forced.empty()) logit = std::ranges::count(forced, id) > 0 ? 0 : -INFINITY;
+    logits.push_back(std::ranges::count(forbidden, id) > 0 ? -INFINITY : logit);
   }
   return logits;
+}
+
+/// Returns the ids of the `count` highest values.
+Ids sorted_descending(const at::Tensor& row, int64_t count) {
+  const at::Tensor ids = row.argsort(/*dim=*/0, /*descending=*/true);
+  return {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + count};
 }
 
 int64_t best_of(const std::vector<double>& logits) {
@@ -89,11 +97,52 @@ TEST(SampleTokens, SamplesTheSameTokenAtEveryTpSize) {
   }
 }
 
+// 700 tokens: vectorized blocks on every rank. Logits are multiples of a half, so that many are equal; the
+// first case's tokens have the highest logits, the last of them before the penalty.
+TEST(SampleTokens, AppliesThePenaltyAndTheRulesAsADirectImplementation) {
+  const int64_t v = 700;
+  at::Tensor logits = (testing::random_tensor({1, v}, /*seed=*/6, at::kDouble) * 6).round() / 2;
+  const Ids highest = sorted_descending(logits[0], 12);
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const TokenChoice& choice : {TokenChoice{}, TokenChoice{{}, {highest[0], highest[1], 699, 699}},
+                                      TokenChoice{{3, 350, 699}, {}}, TokenChoice{{3, 350, 699}, {3, 5}}}) {
+      for (const double penalty : {1.0, 1.7, 0.5}) {
+        for (const Sampling sampling :
+             {Sampling{}, Sampling{.temperature = 1, .top_k = 3}, Sampling{.temperature = 1, .top_k = 40},
+              Sampling{.temperature = 3}}) {
+          SamplingInput input{&highest, sampling, /*wants_logprob=*/false, choice};
+          input.sampling.repetition_penalty = penalty;
+          TokenLogits full{{}, penalized(logits[0], input)};
+          for (int64_t id = 0; id < v; ++id) full.ids.push_back(id);
+          const int64_t expected = sample_token(full, input.sampling, std::ssize(highest));
+          for (int ranks = 1; ranks <= 3; ++ranks) {
+            for (const auto& sampled : sample(logits.to(dtype), {input}, ranks))
+              EXPECT_EQ(sampled[0].id, expected);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(SampleTokens, TiesGiveTheLowestId) {
   const Ids text{0};
   const at::Tensor logits = at::tensor(std::vector<double>{1, 3, 2, 3, 3, 0}).view({1, 6});
   for (int ranks = 1; ranks <= 4; ++ranks) {
     for (const auto& sampled : sample(logits, {{&text, {}}}, ranks)) EXPECT_EQ(sampled[0].id, 1);
+  }
+}
+
+TEST(SampleTokens, TiesOfThePenaltyGiveTheLowestId) {
+  for (const int64_t repeated : {1, 2}) {
+    std::vector<double> values{0, 1, 1, 0};
+    values[size_t(repeated)] = 2;
+    const at::Tensor logits = at::tensor(values).view({1, 4});
+    const Ids text{repeated};
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      for (const auto& sampled : sample(logits, {{&text, {.repetition_penalty = 2}}}, ranks))
+        EXPECT_EQ(sampled[0].id, 1);
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include "shardwise/kernels/dropout.h"
 #include "shardwise/kernels/embedding.h"
 #include "shardwise/kernels/finite.h"
+#include "shardwise/kernels/first_above.h"
 #include "shardwise/kernels/gelu.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/layer_norm.h"
@@ -58,6 +59,7 @@ std::vector<KernelCall> forward_ops() {
          fill_normal_(t[0], {3, 8}, 0, {}, {}, 0, 1);
        }},
       {"first_nan_or_inf", {x}, [](Tensors& t) { first_nan_or_inf(t[0]); }},
+      {"first_above", {row}, [](Tensors& t) { first_above(t[0], 0, 0); }},
       {"add_rms_norm",
        {out, at::empty({3, 8}), x, row, row},
        [partial = random_tensor({3, 8}, 4, at::kFloat)](Tensors& t) {
