@@ -1,8 +1,8 @@
 #include "shardwise/bench/generation.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 
@@ -37,7 +37,7 @@ void Texts::start() {
 }
 
 void Texts::forward(const std::vector<nn::CachedRows>& batch) {
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference_mode;
   nn::Step step(weights_.group(), nn::rows_of(batch));
   step.cached = batch;
   std::vector<int64_t> ids, ends;

@@ -1,7 +1,7 @@
 #include "shardwise/infer/generate.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <list>
@@ -195,7 +195,7 @@ int64_t cache_capacity(const Request& request) {
 Generated generate(const DecoderWeights& weights, const std::vector<Request>& requests,
                    const std::vector<int64_t>& eos_token_ids, const Batching& batching,
                    const OnToken& on_token) {
-  const at::NoGradGuard no_grad;
+  const c10::InferenceMode inference_mode;
   for (const Request& request : requests) check_request(request, weights.config(), "generate");
   TORCH_CHECK_VALUE(batching.sequences >= 1 && batching.rows >= 1,
                     "generate: batching.sequences and batching.rows must be at least 1; got ",

@@ -1,7 +1,5 @@
 #include "shardwise/kernels/attention_single.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -50,7 +48,7 @@ void attend_single(const AttentionResult& result, const at::Tensor& q,
     const auto loops = attention_single_loops<T>();
     for_ranges(q.size(0) * count, a / count * keys * d, [&](int64_t begin, int64_t end) {
       const at::Tensor scratch =
-          at::empty({loops.scratch(attended_extent(1, keys, d, options))}, result.lse.options());
+          empty({loops.scratch(attended_extent(1, keys, d, options))}, result.lse.scalar_type());
       for (int64_t i = begin; i < end; ++i) {
         const int64_t sequence = i / count;
         const auto [head, end_head, kv_head] = groups[i % count];

@@ -1,7 +1,5 @@
 #include "shardwise/kernels/cached_attention.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 
 #include "shardwise/base/profile.h"
@@ -56,6 +54,7 @@ at::Tensor cached_attention(const Qkv& heads_any, const std::vector<CachedHeads>
   check(heads_any, caches, options);
   const Qkv heads = with_contiguous_heads(heads_any);
   const int64_t n = heads.q.size(0), a = heads.q.size(1), d = heads.q.size(3);
+  const at::ScalarType dtype = heads.q.scalar_type();
   std::vector<KeysAndValues> sequences;
   with_element_type("cached_attention", heads.q, [&]<class T>(T) {
     for (int64_t i = 0; i < n; ++i) {
@@ -65,8 +64,7 @@ at::Tensor cached_attention(const Qkv& heads_any, const std::vector<CachedHeads>
       sequences.push_back({heads_of<T>(keys), heads_of<T>(values), length + 1});
     }
   });
-  const at::TensorOptions wide = heads.q.options().dtype(accumulator_type(heads.q.scalar_type()));
-  const AttentionResult result = {at::empty({n, 1, a * d}, heads.q.options()), at::empty({n, a, 1}, wide)};
+  const AttentionResult result = {empty({n, 1, a * d}, dtype), empty({n, a, 1}, accumulator_type(dtype))};
   attend_single(result, heads.q, sequences, options);
   return result.out;
 }

@@ -1,6 +1,5 @@
 #include "shardwise/kernels/swiglu.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include "shardwise/base/profile.h"
@@ -24,7 +23,7 @@ std::vector<int64_t> half_shape(const at::Tensor& gate_up) {
 at::Tensor swiglu(const at::Tensor& gate_up_any) {
   const base::ProfiledOp profiled("swiglu");
   const at::Tensor gate_up = gate_up_any.contiguous();
-  const at::Tensor y = at::empty(half_shape(gate_up), gate_up.options());
+  const at::Tensor y = empty(half_shape(gate_up), gate_up.scalar_type());
   const int64_t f = y.size(-1);
   with_element_type("swiglu", gate_up, [&]<class T>(T) {
     const auto loops = swiglu_loops<T>();

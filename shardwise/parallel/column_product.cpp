@@ -9,6 +9,7 @@
 #include "shardwise/comm/work.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
+#include "shardwise/kernels/tensors.h"
 #include "shardwise/parallel/blockwise_reduce_scatter.h"
 #include "shardwise/parallel/conjugate.h"
 #include "shardwise/parallel/node.h"
@@ -37,7 +38,7 @@ void add_bias_(Tensor& y, const LinearParameters& w) {
 
 Tensor multiply(const Tensor& x, const Column& column) {
   const Parameter& weight = *column.w.weight;
-  Tensor y = at::empty({x.size(0), x.size(1), weight.size(0)}, x.options());
+  Tensor y = kernels::empty({x.size(0), x.size(1), weight.size(0)}, x.scalar_type());
   Tensor y_matrix = as_matrix(y);
   weight_product_out(y_matrix, as_matrix(x), weight);
   return y;

@@ -10,8 +10,14 @@
 
 namespace shardwise::parallel {
 
+/// Returns `x` [s, b, n] (contiguous) as a matrix [s·b, n].
+inline at::Tensor as_matrix(const at::Tensor& x) {
+  return x.view({x.size(0) * x.size(1), x.size(2)});
+}
+
 /// Returns the rows `range` of `full` [s, b, n] (contiguous) as a matrix [range.size()·b, n].
 inline at::Tensor rows_matrix(const at::Tensor& full, const base::Range& range) {
+  if (range == base::Range{0, full.size(0)}) return as_matrix(full);
   return full.narrow(kSequence, range.begin, range.size()).view({range.size() * full.size(1), full.size(2)});
 }
 
@@ -46,10 +52,5 @@ class GatheredRows {
   std::shared_ptr<comm::ChunkedAllGather> in_flight_;
   at::Tensor full_;
 };
-
-/// Returns `x` [s, b, n] (contiguous) as a matrix [s·b, n].
-inline at::Tensor as_matrix(const at::Tensor& x) {
-  return x.view({x.size(0) * x.size(1), x.size(2)});
-}
 
 }  // namespace shardwise::parallel

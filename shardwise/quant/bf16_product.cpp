@@ -1,7 +1,5 @@
 #include "shardwise/quant/bf16_product.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -108,7 +106,7 @@ class Bf16Rows {
       columns += amx::tiles_of_columns(part.columns.size());
     }
     const int64_t m = rows_.size(0), stride = rows_.size(1);
-    tiles_ = at::empty({amx::tiles_of_rows(m), columns, kTile}, at::kBFloat16);
+    tiles_ = kernels::empty({amx::tiles_of_rows(m), columns, kTile}, at::kBFloat16);
     kernels::for_ranges(tiles_.size(0), columns * kTile, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {
         const int64_t row = block * amx::kTileRows, count = std::min(amx::kTileRows, m - row);
@@ -147,8 +145,8 @@ class PanelProducts {
       : rows_(rows),
         parts_(parts),
         w_(w),
-        sums_(at::empty({blocks.panels, rows.sum_rows({0, blocks.rows}), kPanelOutputs}, at::kFloat)) {
-    if (w.format.is_quantized()) values_ = at::empty({kQuantizedDepth / 2, kPanelOutputs}, at::kInt);
+        sums_(kernels::empty({blocks.panels, rows.sum_rows({0, blocks.rows}), kPanelOutputs}, at::kFloat)) {
+    if (w.format.is_quantized()) values_ = kernels::empty({kQuantizedDepth / 2, kPanelOutputs}, at::kInt);
   }
 
   /// Computes the products of `rows` with `panels`, part by part.

@@ -12,6 +12,7 @@
 
 #include "shardwise/base/philox.h"
 #include "tests/infer/generated.h"
+#include "tests/support/tolerance.h"
 
 namespace shardwise::testing::generate_test {
 namespace {
@@ -223,6 +224,38 @@ TEST_P(Generate, HasTheDocumentedCommunicationCost) {
     EXPECT_EQ(logprobs[comm::Op::all_gather].bytes, gathers * (ranks - 1) * (16 + 24));
     EXPECT_EQ(all[comm::Op::all_gather].calls, gathers);
   });
+}
+
+/// Returns the loss of one step and this rank's gradients.
+template <nn::ResidualStream Stream>
+std::vector<at::Tensor> step_results(const model::DecoderWeights& weights) {
+  const Batch batch = random_batch(weights.config(), /*length=*/6, /*batch=*/2, 1);
+  zero_gradients_(weights);
+  const nn::Step step(weights.group(), batch.ids.size(0));
+  const at::Tensor loss =
+      model::Decoder<Stream>(weights).loss(batch.ids, batch.labels, batch.valid_tokens, step).local();
+  loss.backward();
+  std::vector<at::Tensor> results{loss.detach()};
+  for (const nn::UsedParameter& used : weights.used_parameters())
+    results.push_back(used.parameter->main_grad.clone());
+  return results;
+}
+
+// generate runs in c10::InferenceMode, whose tensors autograd refuses.
+TEST_P(Generate, LeavesWeightsThatCanBeTrained) {
+  for (const auto& [name, config] : variants()) {
+    SCOPED_TRACE(name);
+    on_ranks(GetParam(), [&, &config = config](const comm::Group& group) {
+      const model::DecoderWeights weights(config, group, at::kFloat);
+      load_slices_(weights, random_weights(config, /*seed=*/5, at::kFloat));
+      const auto tp = step_results<nn::Invariant>(weights),
+                 sp = step_results<nn::Sharded<nn::kSequence>>(weights);
+      // Longer than the batch, so that it makes the rotary tables that a step then uses.
+      infer::generate(weights, {{{3, 16, 0}, 12, {}}}, {});
+      EXPECT_TRUE(std::ranges::equal(step_results<nn::Invariant>(weights), tp, same_bits));
+      EXPECT_TRUE(std::ranges::equal(step_results<nn::Sharded<nn::kSequence>>(weights), sp, same_bits));
+    });
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Generate, ::testing::Values(1, 2, 3, 4));
