@@ -32,16 +32,14 @@ struct GenerateJob {
   infer::GenerationConfig defaults;
   std::vector<std::string> stops;
 
-  infer::Batching batching() const { return {options.batch_size, options.chunk}; }
+  infer::Batching batching() const { return {options.batch_size, options.chunk, options.speculate}; }
   /// Returns whether the result is one sequence and not a list. A batch is one, however short.
   bool is_single() const { return requests.size() == 1 && !options.batch_file; }
   /// Returns the planned peak memory of each rank. Collective. `weights` need not be loaded.
   PlannedMemories planned(const model::DecoderWeights& weights) const {
     const comm::Group& group = weights.group();
     const auto weight_bytes = comm::gather_values(checkpoint::weight_bytes(weights), group);
-    return planned_memory(largest_batch(model.config(), requests, batching(), group.size(),
-                                        static_cast<int64_t>(c10::elementSize(model.dtype()))),
-                          weight_bytes, group);
+    return planned_memory(largest_batch(weights, requests, batching()), weight_bytes, group);
   }
 };
 
@@ -129,16 +127,21 @@ Json to_json(const GenerateJob& job, const RunFigures& figures) {
                {"memory", memory_json(figures)},
                {"prefill", speed_json(timings.prompt_tokens, timings.prefill_seconds)},
                {"decode", speed_json(timings.generated_tokens, timings.decode_seconds)}});
+  if (job.options.speculate > 0)
+    json["speculation"] = {{"drafted", timings.drafted_tokens}, {"accepted", timings.accepted_tokens}};
   return json;
 }
 
-void log_speed(const infer::Timings& t) {
+void log_speed(const infer::Timings& t, bool speculates) {
   const auto part = [](const char* what, int64_t tokens, double seconds) {
     const double rate = seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
     return fmt::format("{} {} tokens in {:.2f} s ({:.1f}/s)", what, tokens, seconds, rate);
   };
-  base::log_info("generate: " + part("prefill", t.prompt_tokens, t.prefill_seconds) + ", " +
-                 part("decode", t.generated_tokens, t.decode_seconds));
+  std::string text = "generate: " + part("prefill", t.prompt_tokens, t.prefill_seconds) + ", " +
+                     part("decode", t.generated_tokens, t.decode_seconds);
+  if (speculates)
+    text += fmt::format(", accepted {} of {} drafted tokens", t.accepted_tokens, t.drafted_tokens);
+  base::log_info(text);
 }
 
 /// Generation on one rank. Every rank detokenizes if there are stop strings; rank 0 prints.
@@ -171,7 +174,7 @@ class RankGeneration {
   }
 
   void print_results(const std::vector<infer::Completion>& completions, const RunFigures& figures) const {
-    if (prints_) log_speed(figures.timings);
+    if (prints_) log_speed(figures.timings, job_.options.speculate > 0);
     if (!prints_ || streams_) return;
     Json results = Json::array();
     for (size_t i = 0; i < completions.size(); ++i)

@@ -19,23 +19,28 @@ int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
 
 }  // namespace
 
-plan::Generation largest_batch(const config::Config& config, const std::vector<infer::Request>& requests,
-                               const infer::Batching& batching, int tp, int64_t element_bytes) {
+plan::Generation largest_batch(const model::DecoderWeights& weights,
+                               const std::vector<infer::Request>& requests, const infer::Batching& batching) {
+  const config::Config& config = weights.config();
+  const auto element_bytes = static_cast<int64_t>(c10::elementSize(weights.dtype()));
   std::vector<int64_t> prompts, caches;
   for (const infer::Request& request : requests) {
     if (request.max_new_tokens == 0) continue;
     prompts.push_back(std::ssize(request.prompt));
     caches.push_back(infer::cache_capacity(request));
   }
-  plan::Generation batch{config, tp, element_bytes};
+  plan::Generation batch{config, weights.group().size(), element_bytes};
   batch.sequences = std::clamp<int64_t>(std::ssize(prompts), 1, batching.sequences);
   const int64_t waiting = sum_of_largest(prompts, batching.sequences);
-  batch.rows = std::max(batch.sequences, std::min(waiting, batching.rows));
+  batch.sampled_rows = std::max(batch.sequences, std::min({batch.sequences * (1 + batching.drafted),
+                                                           batching.rows, weights.rows_with_equal_bits()}));
+  batch.rows = std::max(batch.sampled_rows, std::min(waiting, batching.rows));
   batch.cached_tokens = sum_of_largest(caches, batching.sequences);
   batch.longest_cache = sum_of_largest(caches, 1);
   batch.gathers_logits = std::ranges::any_of(requests, [&](const infer::Request& request) {
     return infer::candidates_needed(request.sampling, config.vocab_size) == config.vocab_size;
   });
+  batch.wants_logprobs = std::ranges::any_of(requests, &infer::Request::wants_logprobs);
   batch.uses_tiles = element_bytes == 2 && base::best_isa() >= base::Isa::amx;
   return batch;
 }

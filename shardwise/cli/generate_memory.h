@@ -13,8 +13,8 @@
 namespace shardwise::cli {
 
 /// Returns the largest batch that `requests` can produce, with every sequence at its maximum length.
-plan::Generation largest_batch(const config::Config& config, const std::vector<infer::Request>& requests,
-                               const infer::Batching& batching, int tp, int64_t element_bytes);
+plan::Generation largest_batch(const model::DecoderWeights& weights,
+                               const std::vector<infer::Request>& requests, const infer::Batching& batching);
 
 /// Returns the planned peak of each rank for the largest batch of a run; empty over MPI, which plan/ does not
 /// model. `weight_bytes`: by rank.

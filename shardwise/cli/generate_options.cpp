@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shardwise/cli/profile_report.h"
+#include "shardwise/infer/generate.h"
 
 namespace shardwise::cli {
 
@@ -35,6 +36,10 @@ void add_flags(Flags& flags, GenerateOptions& o) {
   flags.group("Run");
   flags.value("--batch-size N", o.batch_size, "sequences generated at once [16]");
   flags.value("--chunk N", o.chunk, "prompt tokens per forward pass [512]");
+  flags.value("--speculate N", o.speculate,
+              "draft up to N tokens by looking up the last ones earlier in the text, and verify them in one "
+              "forward pass; "
+              "the tokens are the same [0]");
   flags.on_off("--logprobs", o.logprobs, "with --json: print the log probability of each generated token");
   flags.value("--profile FILE", o.profile,
               "time every forward by op, layer and rank; print tables, and write a Chrome trace");
@@ -65,6 +70,9 @@ void check(const GenerateOptions& o) {
   TORCH_CHECK_VALUE(o.batch_size >= 1, "generate: --batch-size must be at least 1; got ", o.batch_size,
                     " [SW0059]");
   TORCH_CHECK_VALUE(o.chunk >= 1, "generate: --chunk must be at least 1; got ", o.chunk, " [SW0060]");
+  TORCH_CHECK_VALUE(o.speculate >= 0 && o.speculate <= infer::kMostDrafted,
+                    "generate: --speculate must be from 0 to ", infer::kMostDrafted, "; got ", o.speculate,
+                    " [SW0730]");
   if (o.profile) check_profile_file("generate", *o.profile);
   TORCH_CHECK_VALUE(!o.logprobs || o.json,
                     "generate: --logprobs needs --json; got --logprobs alone [SW0061]");

@@ -27,7 +27,7 @@ struct GenerateOptions {
   uint64_t seed = 0;
   int64_t num_return = 1;
 
-  int64_t batch_size = 16, chunk = 512;
+  int64_t batch_size = 16, chunk = 512, speculate = 0;
   bool logprobs = false, json = false;
   std::optional<std::string> profile;  // file of the Chrome trace
 };

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <list>
+#include <span>
+#include <utility>
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/profile.h"
+#include "shardwise/infer/draft.h"
 #include "shardwise/infer/sharded_sampler.h"
 #include "shardwise/infer/token_ids.h"
 
@@ -22,7 +25,8 @@ struct Sequence {
   size_t request;
   std::vector<int64_t> tokens;  // prompt and generated tokens
   nn::Cache cache;              // keys and values of the processed tokens
-  int64_t scheduled_rows = 0;   // tokens in the next forward
+  int64_t scheduled_rows = 0;   // tokens in the next forward, without drafted ones
+  std::vector<int64_t> draft;   // in the next forward after them
 
   int64_t unprocessed() const { return static_cast<int64_t>(tokens.size()) - cache.length; }
   /// Whether the next forward gives the logits of the next token.
@@ -37,7 +41,8 @@ class BatchGenerator {
         requests_(requests),
         eos_token_ids_(eos_token_ids),
         batching_(batching),
-        on_token_(on_token) {
+        on_token_(on_token),
+        equal_rows_(weights.rows_with_equal_bits()) {
     result_.completions.resize(requests.size());
   }
 
@@ -48,8 +53,8 @@ class BatchGenerator {
       const int64_t prompt_tokens = prompt_rows();
       const base::ProfiledOp profiled(prompt_tokens > 0 ? "prompt" : "token");
       const Outcome outcome = forward();
-      append_sampled(outcome);
-      record(prompt_tokens, std::ssize(outcome.sequences), clock.seconds());
+      const int64_t generated = append_sampled(outcome);
+      record(prompt_tokens, generated, clock.seconds());
     }
     return std::move(result_);
   }
@@ -75,10 +80,23 @@ class BatchGenerator {
       sequence.scheduled_rows = sequence.unprocessed() == 1 ? 1 : 0;
       available -= sequence.scheduled_rows;
     }
+    int64_t waiting = 0;
     for (Sequence& sequence : batch_) {
       if (sequence.unprocessed() == 1) continue;
       sequence.scheduled_rows = std::min(sequence.unprocessed(), std::max<int64_t>(available, 0));
       available -= sequence.scheduled_rows;
+      ++waiting;
+    }
+    draft(waiting == 0 ? std::min(batching_.rows, equal_rows_) - std::ssize(batch_) : 0);
+  }
+
+  /// Drafts at most `available` tokens, shared evenly by the sequences, of which all are in decode or none.
+  void draft(int64_t available) {
+    for (Sequence& sequence : batch_) {
+      const Request& request = requests_[sequence.request];
+      const int64_t left = std::ssize(request.prompt) + request.max_new_tokens - std::ssize(sequence.tokens);
+      const int64_t share = std::max<int64_t>(available, 0) / std::ssize(batch_);
+      sequence.draft = draft_of(sequence.tokens, std::min({batching_.drafted, share, left - 1}));
     }
   }
 
@@ -91,10 +109,11 @@ class BatchGenerator {
     return rows;
   }
 
-  /// The sequences whose next token is sampled, and its logits.
+  /// The sequences whose next tokens are sampled, and the logits: of the next token, and of those after each
+  /// drafted one.
   struct Outcome {
     std::vector<std::list<Sequence>::iterator> sequences;
-    at::Tensor logits;  // [sequences, v/t]
+    at::Tensor logits;  // [sequences and drafted tokens, v/t]
   };
 
   /// Runs one forward over the scheduled rows.
@@ -110,7 +129,11 @@ class BatchGenerator {
         last_rows.push_back(std::ssize(ids) - 1);
         outcome.sequences.push_back(sequence);
       }
-      rows.push_back({&sequence->cache, sequence->scheduled_rows});
+      for (const int64_t id : sequence->draft) {
+        last_rows.push_back(std::ssize(ids));
+        ids.push_back(id);
+      }
+      rows.push_back({&sequence->cache, sequence->scheduled_rows + std::ssize(sequence->draft)});
     }
     nn::Step step(weights_.group(), std::ssize(ids));
     step.cached = std::move(rows);
@@ -134,22 +157,55 @@ class BatchGenerator {
     return column;
   }
 
-  void append_sampled(const Outcome& outcome) {
-    if (outcome.sequences.empty()) return;  // only unfinished prefills
+  /// Samples the tokens of all rows, and appends to each sequence those up to the first that was not drafted.
+  /// Returns how many it appended.
+  int64_t append_sampled(const Outcome& outcome) {
+    if (outcome.sequences.empty()) return 0;        // only unfinished prefills
+    std::list<std::vector<int64_t>> drafted_texts;  // the texts before the rows of drafted tokens
     std::vector<SamplingInput> inputs;
     for (const auto& sequence : outcome.sequences) {
       const Request& request = requests_[sequence->request];
-      const PartialSequence so_far{sequence->tokens, std::ssize(request.prompt), request.max_new_tokens,
-                                   eos_token_ids_};
-      inputs.push_back(
-          {&sequence->tokens, request.sampling, request.wants_logprobs, choice_of(request.rules, so_far)});
+      const auto add_input = [&](const std::vector<int64_t>& text) {
+        const PartialSequence so_far{text, std::ssize(request.prompt), request.max_new_tokens,
+                                     eos_token_ids_};
+        inputs.push_back({&text, request.sampling, request.wants_logprobs, choice_of(request.rules, so_far)});
+      };
+      add_input(sequence->tokens);
+      for (const int64_t id : sequence->draft) {
+        drafted_texts.push_back(*inputs.back().tokens);
+        drafted_texts.back().push_back(id);
+        add_input(drafted_texts.back());
+      }
     }
     const std::vector<SampledToken> sampled =
         sample_tokens(outcome.logits, weights_.layout().vocab, inputs, weights_.group());
-    for (size_t i = 0; i < sampled.size(); ++i) append(outcome.sequences[i], sampled[i]);
+    int64_t appended = 0;
+    const SampledToken* next = sampled.data();
+    for (const auto& sequence : outcome.sequences) {
+      const size_t rows = 1 + sequence->draft.size();
+      appended += append(sequence, {next, rows});
+      next += rows;
+    }
+    return appended;
   }
 
-  void append(std::list<Sequence>::iterator sequence, const SampledToken& sampled) {
+  /// Appends a sequence's sampled tokens, one for each row, as long as the row before has the token that was
+  /// sampled. Returns how many.
+  int64_t append(std::list<Sequence>::iterator sequence, std::span<const SampledToken> sampled) {
+    const std::vector<int64_t> draft = std::exchange(sequence->draft, {});
+    result_.timings.drafted_tokens += std::ssize(draft);
+    for (size_t row = 0; row < sampled.size(); ++row) {
+      const auto appended = static_cast<int64_t>(row) + 1;
+      result_.timings.accepted_tokens += row > 0;
+      if (!append(sequence, sampled[row])) return appended;
+      sequence->cache.length = std::ssize(sequence->tokens) - 1;  // without what was drafted wrongly
+      if (row == draft.size() || draft[row] != sampled[row].id) return appended;
+    }
+    return std::ssize(sampled);
+  }
+
+  /// Appends one token. Returns whether the sequence continues.
+  bool append(std::list<Sequence>::iterator sequence, const SampledToken& sampled) {
     Completion& result = result_.completions[sequence->request];
     sequence->tokens.push_back(sampled.id);
     result.token_ids.push_back(sampled.id);
@@ -157,9 +213,10 @@ class BatchGenerator {
     const bool continues = !on_token_ || on_token_(sequence->request, sampled.id);
     const bool is_eos = std::ranges::count(eos_token_ids_, sampled.id) > 0;
     const bool is_full = std::ssize(result.token_ids) == requests_[sequence->request].max_new_tokens;
-    if (continues && !is_eos && !is_full) return;
+    if (continues && !is_eos && !is_full) return true;
     result.finish_reason = is_eos ? FinishReason::eos : continues ? FinishReason::length : FinishReason::stop;
     batch_.erase(sequence);
+    return false;
   }
 
   const DecoderWeights& weights_;
@@ -167,7 +224,8 @@ class BatchGenerator {
   const std::vector<int64_t>& eos_token_ids_;
   const Batching& batching_;
   const OnToken& on_token_;
-  size_t next_ = 0;  // the first waiting request
+  int64_t equal_rows_;  // of one forward, so that drafts change no bit
+  size_t next_ = 0;     // the first waiting request
   std::list<Sequence> batch_;
   Generated result_;
 };
@@ -200,6 +258,9 @@ Generated generate(const DecoderWeights& weights, const std::vector<Request>& re
   TORCH_CHECK_VALUE(batching.sequences >= 1 && batching.rows >= 1,
                     "generate: batching.sequences and batching.rows must be at least 1; got ",
                     batching.sequences, " and ", batching.rows, " [SW0385]");
+  TORCH_CHECK_VALUE(batching.drafted >= 0 && batching.drafted <= kMostDrafted,
+                    "generate: batching.drafted must be from 0 to ", kMostDrafted, "; got ", batching.drafted,
+                    " [SW0729]");
   return BatchGenerator(weights, requests, eos_token_ids, batching, on_token).run();
 }
 

@@ -26,10 +26,17 @@ struct Request {
 /// Returns the capacity of a request's KV cache in tokens. The last generated token is never an input.
 int64_t cache_capacity(const Request& request);
 
+constexpr int64_t kMostDrafted = nn::kRowsOneByOne - 1;
+
 /// Limits of one forward. They affect the generated tokens only through rounding.
 struct Batching {
   int64_t sequences = 16;  // maximum number of sequences in the batch
   int64_t rows = 512;      // maximum number of tokens in one forward, unless more sequences are in decode
+  /// Maximum number of tokens drafted for each sequence in decode (draft.h), at most kMostDrafted. A forward
+  /// verifies them together, and keeps those that it would have sampled: the tokens are the same, for one
+  /// forward may give several. It drafts only as many as keep the bits that each row has alone
+  /// (DecoderWeights::rows_with_equal_bits).
+  int64_t drafted = 0;
 };
 
 /// Why a sequence ended.
@@ -53,6 +60,8 @@ struct Timings {
   int64_t generated_tokens = 0;  // by decode forwards only
   double prefill_seconds = 0;    // in forwards with prompt tokens
   double decode_seconds = 0;     // in the other forwards
+  int64_t drafted_tokens = 0;    // verified by decode forwards
+  int64_t accepted_tokens = 0;   // of these, those that were generated
 };
 
 /// Called for every new token, on every rank in the same order. Returns whether to continue the sequence,

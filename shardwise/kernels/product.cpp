@@ -45,10 +45,14 @@ bool uses_onednn(const Tensor& a, const Tensor& b) {
 /// for bf16 by far.
 constexpr int64_t kFewRows = 4;
 
+bool has_few_rows_loops(at::ScalarType dtype) {
+  return dtype == at::kFloat || dtype == at::kBFloat16;
+}
+
 /// Returns true for a few rows times a weight [n, k] viewed as [k, n], the product of decoding.
 bool uses_few_rows(const Tensor& a, const Tensor& b) {
-  const bool is_narrow = a.scalar_type() == at::kFloat || a.scalar_type() == at::kBFloat16;
-  return is_narrow && a.size(0) <= kFewRows && a.is_contiguous() && b.t().is_contiguous();
+  return has_few_rows_loops(a.scalar_type()) && a.size(0) <= kFewRows && a.is_contiguous() &&
+         b.t().is_contiguous();
 }
 
 void few_rows_out(Tensor& y, const Tensor& a, const Tensor& b) {
@@ -79,6 +83,10 @@ void product_out(Tensor& y, const Tensor& a, const Tensor& b) {
 std::string product_name(const Tensor& a, const Tensor& b) {
   if (uses_few_rows(a, b)) return std::string("own loops, ") + base::name_of(base::loops_isa());
   return uses_onednn(a, b) ? "oneDNN" : "torch.mm";
+}
+
+int64_t rows_with_equal_bits(at::ScalarType dtype) {
+  return has_few_rows_loops(dtype) ? kFewRows : 1;
 }
 
 void add_product_(Tensor& y, const Tensor& a, const Tensor& b) {

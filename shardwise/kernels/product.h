@@ -18,6 +18,10 @@ void product_out(at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
 /// Returns what product_out uses for these operands, for output: "own loops, avx512", "oneDNN" or "torch.mm".
 std::string product_name(const at::Tensor& a, const at::Tensor& b);
 
+/// Returns up to how many rows of `a` times a contiguous weight, viewed as its transpose, have the bits that
+/// each row has alone.
+int64_t rows_with_equal_bits(at::ScalarType dtype);
+
 /// Computes y += a·b, with the shapes and errors of product_out.
 void add_product_(at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
 

@@ -5,8 +5,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
+
 #include "shardwise/nn/split_batch.h"
 #include "shardwise/parallel/verify.h"
+#include "shardwise/parallel/weight_product.h"
 
 namespace shardwise::model {
 
@@ -150,6 +153,17 @@ DecoderWeights::DecoderWeights(const config::Config& config, const comm::Group& 
 void DecoderWeights::initialize_(uint64_t seed) {
   const auto key = kernels::RandomKey::of(seed);
   for (const nn::UsedParameter& used : used_parameters_) parallel::initialize_(*used.parameter, key, group_);
+}
+
+int64_t DecoderWeights::rows_with_equal_bits() const {
+  nn::UsedParameters parameters;
+  for (const BlockLayers& block : blocks_) block.append_parameters(parameters);
+  int64_t rows = parallel::rows_with_equal_bits(dtype_, *head_.weight());
+  for (const auto& [parameter, use] : parameters) {
+    const bool is_multiplied = parameter->panels || parameter->value.dim() == 2;
+    if (is_multiplied) rows = std::min(rows, parallel::rows_with_equal_bits(dtype_, *parameter));
+  }
+  return rows;
 }
 
 namespace {

@@ -40,6 +40,8 @@ class DecoderWeights {
   WeightUse use() const { return use_; }
   /// Returns every parameter once, in a fixed order (a tied lm_head is the embedding).
   const nn::UsedParameters& used_parameters() const { return used_parameters_; }
+  /// Returns up to how many rows of one forward have the bits that each row has alone.
+  int64_t rows_with_equal_bits() const;
   /// Returns the parameter specs for the optimizer. The residual stream type determines which gradients are
   /// partial sums.
   template <nn::ResidualStream Stream>

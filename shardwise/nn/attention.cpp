@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 
 #include <algorithm>
+#include <span>
 
 #include "shardwise/kernels/attention.h"
 #include "shardwise/kernels/cached_attention.h"
@@ -70,15 +71,19 @@ Tensor attend_to_cache(const Tensor& qkv, const Core& core, const Cache& cache, 
   return kernels::attention(all, core.options).out;
 }
 
-/// Attention of one new token of each sequence. [n, 1, a·d]
-Tensor decode(const Tensor& qkv, const Core& core, const std::vector<CachedRows>& sequences, int64_t layer) {
+/// Attention of a few new tokens of each sequence, one by one. [Σ rows, 1, a·d]
+Tensor attend_one_by_one(const Tensor& qkv, const Core& core, std::span<const CachedRows> sequences,
+                         int64_t layer) {
   std::vector<kernels::CachedHeads> caches;
   std::vector<int64_t> positions;
   int64_t capacity = 0;
   for (const CachedRows& sequence : sequences) {
     const Cache& cache = *sequence.cache;
-    caches.push_back({cache.keys[layer], cache.values[layer], cache.length});
-    positions.push_back(cache.length);
+    const Tensor keys = cache.keys[layer], values = cache.values[layer];
+    for (int64_t row = 0; row < sequence.rows; ++row) {
+      caches.push_back({keys, values, cache.length + row});
+      positions.push_back(cache.length + row);
+    }
     capacity = std::max(capacity, cache.capacity());
   }
   core.rotary->tables(capacity, qkv.scalar_type());  // one table for all positions
@@ -88,13 +93,15 @@ Tensor decode(const Tensor& qkv, const Core& core, const std::vector<CachedRows>
 Tensor attend_to_caches(const Tensor& qkv, const Core& core, const std::vector<CachedRows>& sequences,
                         const std::optional<int64_t>& layer) {
   TORCH_CHECK_VALUE(layer, "attention: a cache needs options.layer, the layer's index; got none [SW0432]");
-  const bool decodes = std::ranges::all_of(sequences, [](const CachedRows& one) { return one.rows == 1; });
-  if (decodes) return decode(qkv, core, sequences, *layer);
+  const auto has_few = [](const CachedRows& one) { return one.rows <= kRowsOneByOne; };
+  if (std::ranges::all_of(sequences, has_few)) return attend_one_by_one(qkv, core, sequences, *layer);
   std::vector<Tensor> outs;
   int64_t begin = 0;
-  for (const auto& [cache, rows] : sequences) {
-    outs.push_back(attend_to_cache(qkv.narrow(0, begin, rows), core, *cache, *layer));
-    begin += rows;
+  for (const CachedRows& sequence : sequences) {
+    const Tensor rows = qkv.narrow(0, begin, sequence.rows);
+    outs.push_back(has_few(sequence) ? attend_one_by_one(rows, core, {&sequence, 1}, *layer)
+                                     : attend_to_cache(rows, core, *sequence.cache, *layer));
+    begin += sequence.rows;
   }
   return outs.size() == 1 ? outs[0] : at::cat(outs);
 }

@@ -21,6 +21,9 @@ struct Cache {
   int64_t capacity() const { return keys.size(2); }
 };
 
+/// Up to this many new rows of a sequence are attended one by one, with the bits that each has alone.
+constexpr int64_t kRowsOneByOne = 16;
+
 /// The new rows of one sequence in a packed batch [Σ rows, 1, h]; they follow the tokens in its cache. A
 /// forward writes their keys and values to the cache; its caller adds `rows` to `length` once all layers are
 /// done.

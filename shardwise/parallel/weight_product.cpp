@@ -17,6 +17,11 @@ std::string product_name(const at::Tensor& x, const Parameter& weight) {
   return kernels::product_name(x, weight.value.detach().t());
 }
 
+int64_t rows_with_equal_bits(at::ScalarType dtype, const Parameter& weight) {
+  return weight.panels ? quant::rows_with_equal_bits(dtype, *weight.panels)
+                       : kernels::rows_with_equal_bits(dtype);
+}
+
 void check_trainable(const Parameter& weight) {
   TORCH_CHECK_VALUE(!weight.panels, weight.name,
                     ": packed weights cannot be trained; got a product with gradients recorded; use "

@@ -147,18 +147,17 @@ class Forward {
              partial_sum(),
              product_workspace(hidden_size(), sizes_.shard().ffn)}};
   }
-  /// The head reads each sequence's last row; sampling uses fp64 logits, of the rank's shard or of all.
+  /// The head reads the rows whose next token is sampled; log probabilities widen the logits of one row.
   MemorySnapshot head() const {
-    const int64_t e = generation_.element_bytes, local = generation_.sequences * sizes_.shard().vocab;
-    Allocations allocations{hidden("residual stream"), {"logits", local * e}};
-    if (generation_.tp == 1 || !generation_.gathers_logits) {
-      allocations.push_back({"fp64 logits", local * 8});
-      return {"head", allocations};
+    const int64_t e = generation_.element_bytes, local = sizes_.shard().vocab;
+    const int64_t rows = generation_.sampled_rows, all = generation_.config.vocab_size;
+    const bool gathers = generation_.tp > 1 && generation_.gathers_logits;
+    Allocations allocations{hidden("residual stream"), {"logits", rows * local * e}};
+    if (gathers) {
+      allocations.push_back({"staged logits", rows * local * e, Pool::symmetric_heap});
+      allocations.push_back({"gathered logits", rows * all * e});
     }
-    const int64_t all = generation_.sequences * generation_.config.vocab_size;
-    allocations.push_back({"staged logits", local * e, Pool::symmetric_heap});
-    allocations.push_back({"gathered logits", all * e});
-    allocations.push_back({"fp64 logits", all * 8});
+    if (generation_.wants_logprobs) allocations.push_back({"fp64 logits", 8 * (gathers ? all : local)});
     return {"head", allocations};
   }
 

@@ -13,11 +13,13 @@ struct Generation {
   int64_t element_bytes = 4;  // of weights, activations and caches: 4 or 2
   int64_t rows = 1;           // tokens of one forward, over all its sequences
   int64_t sequences = 1;      // in the batch
+  int64_t sampled_rows = 1;   // tokens that one forward samples: one for each sequence and drafted token
   int64_t cached_tokens = 1;  // total capacity of all sequences' caches
   int64_t longest_cache = 1;  // capacity of the largest
   /// Bytes of the rank's weights; without a value each parameter takes element_bytes.
   std::optional<int64_t> weight_bytes = {};
   bool gathers_logits = false;  // some token is sampled from all logits, which every rank then gathers
+  bool wants_logprobs = false;  // of some token
   bool uses_tiles = false;      // AMX multiplies packed bf16 weights and computes attention
 };
 

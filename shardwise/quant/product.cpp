@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "shardwise/base/profile.h"
 #include "shardwise/kernels/bf16_product.h"
@@ -91,7 +92,7 @@ class IntegerRows {
     const int64_t m = blocks(x.size(0)) * block_, runs = shape.run_count;
     const int64_t level_bytes = base::blocks_of({0, m * loops.level_bytes * columns}, 64).size() * 64,
                   scale_bytes = m * runs * int64_t{sizeof(float)};
-    memory_ = at::empty({level_bytes + scale_bytes * (1 + loops.sum_count)}, at::kChar);
+    memory_ = kernels::empty({level_bytes + scale_bytes * (1 + loops.sum_count)}, at::kChar);
     auto* levels = elements_<int8_t>(memory_);
     rows_ = {levels,
              reinterpret_cast<float*>(levels + level_bytes),
@@ -179,18 +180,21 @@ void many_rows_out(Tensor& y, const Tensor& x, const Panels& w) {
 
 enum class Method { integers, few_rows_fp32, bf16, dequantized };
 
-Method method_of(const Tensor& x, const Panels& w) {
-  const bool is_narrow = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+Method method_of(int64_t rows, at::ScalarType dtype, const Panels& w) {
+  const bool is_narrow = dtype == at::kBFloat16 || dtype == at::kHalf;
   if (w.format.int8_activations) return Method::integers;
   if (w.format.is_quantized()) {
     if (is_narrow) {
-      if (x.size(0) <= kMostIntegerRows) return Method::integers;
-    } else if (x.scalar_type() != at::kDouble && x.size(0) <= kMostFp32Rows) {
+      if (rows <= kMostIntegerRows) return Method::integers;
+    } else if (dtype != at::kDouble && rows <= kMostFp32Rows) {
       return Method::few_rows_fp32;
     }
   }
-  return x.scalar_type() == at::kBFloat16 && kernels::has_bf16_products() ? Method::bf16
-                                                                          : Method::dequantized;
+  return dtype == at::kBFloat16 && kernels::has_bf16_products() ? Method::bf16 : Method::dequantized;
+}
+
+Method method_of(const Tensor& x, const Panels& w) {
+  return method_of(x.size(0), x.scalar_type(), w);
 }
 
 }  // namespace
@@ -242,6 +246,20 @@ std::string product_name(const Tensor& x, const Panels& w) {
       return "dequantized, " + kernels::product_name(x, at::empty({w.rows, w.width()}, x.options()).t());
   }
   return "";
+}
+
+int64_t rows_with_equal_bits(at::ScalarType dtype, const Panels& w) {
+  switch (method_of(/*rows=*/1, dtype, w)) {
+    case Method::integers:
+      return w.format.int8_activations ? std::numeric_limits<int64_t>::max() : kMostIntegerRows;
+    case Method::few_rows_fp32:
+      return kMostFp32Rows;
+    case Method::bf16:
+      return std::numeric_limits<int64_t>::max();
+    case Method::dequantized:
+      return 1;
+  }
+  return 1;
 }
 
 void embedding_out(Tensor& y, const Tensor& ids, const Panels& w, int64_t begin) {

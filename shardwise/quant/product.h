@@ -27,6 +27,9 @@ void product_out(at::Tensor& y, const at::Tensor& x, const Panels& w);
 /// of the dense product.
 std::string product_name(const at::Tensor& x, const Panels& w);
 
+/// Returns up to how many rows of x in `dtype` have the bits that each row has alone.
+int64_t rows_with_equal_bits(at::ScalarType dtype, const Panels& w);
+
 /// Looks up rows of a vocabulary shard: y[i] = row ids[i] − begin of W, or zeros if W does not contain that
 /// row. Shapes: `ids` [...] int64, `y` [..., width] contiguous.
 void embedding_out(at::Tensor& y, const at::Tensor& ids, const Panels& w, int64_t begin);

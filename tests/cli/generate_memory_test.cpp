@@ -61,13 +61,15 @@ std::vector<std::string> flags_of(const std::string& name) {
   if (name == "a long prompt in chunks") append({"8", "--chunk", "512"}), append(ids(1500));
   if (name == "four sequences") append({"100", "--num-return", "4", "--temperature", "1"}), append(ids(200));
   if (name == "a short prompt") append({"60"}), append(ids(2));
+  if (name == "drafted tokens") append({"200", "--speculate", "15"}), append(ids(2));
   return flags;
 }
 
 const std::vector<std::string> kFamilies{"llama", "qwen3, few KV heads", "wide vocabulary, tied", "gpt2"};
 const std::vector<std::string> kRanks{"1", "2", "3"};
 const std::vector<std::string> kDtypes{"fp32", "bf16"};
-const std::vector<std::string> kWorkloads{"a long prompt in chunks", "four sequences", "a short prompt"};
+const std::vector<std::string> kWorkloads{"a long prompt in chunks", "four sequences", "a short prompt",
+                                          "drafted tokens"};
 
 testing::Space space() {
   testing::Space space;
