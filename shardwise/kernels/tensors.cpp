@@ -1,5 +1,7 @@
 #include "shardwise/kernels/tensors.h"
 
+#include <ATen/EmptyTensor.h>
+
 namespace shardwise::kernels {
 
 void check_on_cpu(const char* op, const at::Tensor& tensor) {
@@ -21,6 +23,10 @@ void check_output(const char* op, const char* name, const at::Tensor& tensor, at
   check_tensor(op, name, tensor, shape, dtype);
   TORCH_CHECK_VALUE(tensor.is_contiguous(), op, ": ", name, " must be contiguous; got strides ",
                     tensor.strides(), " [SW0430]");
+}
+
+at::Tensor empty(at::IntArrayRef shape, at::ScalarType dtype) {
+  return at::detail::empty_cpu(shape, dtype);
 }
 
 int64_t rows_of(const at::Tensor& tensor) {

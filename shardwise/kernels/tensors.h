@@ -1,6 +1,5 @@
 // Shared by every op's entry point: dispatch by element type, shape checks, element pointers.
 #pragma once
-#include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 
 #include "shardwise/base/element.h"
@@ -57,9 +56,7 @@ void check_output(const char* op, const char* name, const at::Tensor& tensor, at
 
 /// Allocates a tensor in host memory, like at::empty but without its dispatch, which takes as long as the op
 /// itself where a token is decoded.
-inline at::Tensor empty(at::IntArrayRef shape, at::ScalarType dtype) {
-  return at::detail::empty_cpu(shape, dtype);
-}
+at::Tensor empty(at::IntArrayRef shape, at::ScalarType dtype);
 
 /// Returns all dims except the last.
 inline at::IntArrayRef row_shape(const at::Tensor& tensor) {
