@@ -9,6 +9,8 @@ TOO_FEW = "too few rounds"
 
 
 class Figure:
+    end = None  # how its candidate ended, if early
+
     def __init__(self, name, seconds=None):
         self.name, self.seconds = name, seconds or []
 

@@ -70,8 +70,8 @@ struct LoadStats {
 /// Collective. Reads this rank's shards and no other weights, and converts fp32, bf16, fp16 and fp64 to the
 /// parameters' dtype. Reads quantized weights packed, or quantizes unquantized ones; ranks that hold columns
 /// of the same row or group then all_reduce its scale.
-/// Cost: 1 MB of memory in addition to the weights, or one row if a row is longer; 8 MB for packed weights,
-/// 32 MB for weights quantized on load.
+/// Cost: 1 MB of memory for each thread in addition to the weights, or one row if a row is longer; 8 MB for
+/// packed weights, 32 MB for weights quantized on load.
 /// Errors: c10::ValueError naming the tensor and the rule; base::CollectiveError on every rank for NaN or
 /// Inf, for values too large to quantize, and for invalid group indices.
 LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights);

@@ -56,6 +56,10 @@ bool ValidationErrors::collect(const std::function<void()>& check) {
   return false;
 }
 
+void ValidationErrors::add(const ValidationErrors& later) {
+  if (first_.empty()) first_ = later.first_;
+}
+
 void ValidationErrors::add(const c10::Error& error) {
   if (first_.empty()) first_ = base::one_line(error);
 }

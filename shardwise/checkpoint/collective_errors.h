@@ -24,6 +24,8 @@ class ValidationErrors {
   /// Calls `check`, which does not communicate, and stores its c10::ValueError or base::FileError if it is
   /// the first. Returns true if `check` did not throw.
   bool collect(const std::function<void()>& check);
+  /// Adds the errors of a check that comes after those of this object, but may have run beside them.
+  void add(const ValidationErrors& later);
   /// Collective. Throws on every rank if any rank has stored an error.
   /// Cost: one all_gather of 8 bytes, and one of the longest text if there is an error; nothing in a group of
   /// one rank.

@@ -3,6 +3,7 @@
 #include "shardwise/checkpoint/load_packed.h"
 #include "shardwise/checkpoint/weight_row_reader.h"
 #include "shardwise/io/slices.h"
+#include "shardwise/kernels/threads.h"
 #include "shardwise/parallel/quantized_parameter.h"
 
 namespace shardwise::checkpoint {
@@ -42,9 +43,15 @@ void pack_on_load(const WeightFiles& files, const parallel::Parameter& weight, c
                   int rank, ValidationErrors& errors) {
   quant::Panels& to = *weight.panels;
   const WeightRowReader source(files, model::stored_tensors(weight, stored), stored, rank);
-  for (const base::Range& rows : io::row_blocks(to.rows, to.in_features * 2, kBf16BlockBytes)) {
-    quant::pack_bf16_rows_(to, rows.begin, source.read_finite(rows, to.width(), at::kBFloat16, errors));
-  }
+  const std::vector<base::Range> blocks = io::row_blocks(to.rows, to.width() * 2, kBf16BlockBytes);
+  std::vector<ValidationErrors> found(blocks.size());
+  kernels::for_ranges(std::ssize(blocks), kBf16BlockBytes / 2, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const at::Tensor w = source.read_finite(blocks[i], to.width(), at::kBFloat16, found[i]);
+      quant::pack_bf16_rows_(to, blocks[i].begin, w);
+    }
+  });
+  for (const ValidationErrors& in_block : found) errors.add(in_block);
 }
 
 }  // namespace shardwise::checkpoint

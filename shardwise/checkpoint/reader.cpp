@@ -4,9 +4,12 @@
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "shardwise/checkpoint/dtype.h"
 #include "shardwise/io/slices.h"
 #include "shardwise/kernels/finite.h"
+#include "shardwise/kernels/threads.h"
 
 namespace shardwise::checkpoint {
 
@@ -37,13 +40,18 @@ void read_block(const io::SafetensorsFile& file, const io::RowBlock& block, cons
 std::optional<double> read_source(const TensorSource& source, int64_t dim, const at::Tensor& target) {
   const base::Range slice{source.file_begin, source.file_begin + source.size};
   const at::Tensor part = target.narrow(dim, source.begin, source.size);
-  std::optional<double> first;
-  for (const base::Range& rows : io::block_rows(*source.tensor, dim, slice, kBlockBytes)) {
-    const at::Tensor block = part.narrow(/*dim=*/0, rows.begin, rows.size());
-    read_block(*source.file, io::block_of(*source.tensor, dim, slice, rows), block);
-    if (!first) first = kernels::first_nan_or_inf(block);
-  }
-  return first;
+  const std::vector<base::Range> blocks = io::block_rows(*source.tensor, dim, slice, kBlockBytes);
+  std::vector<std::optional<double>> found(blocks.size());
+  kernels::for_ranges(std::ssize(blocks), kBlockBytes, [&](int64_t begin, int64_t end) {
+    const at::NoGradGuard no_grad;
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      const at::Tensor block = part.narrow(/*dim=*/0, blocks[i].begin, blocks[i].size());
+      read_block(*source.file, io::block_of(*source.tensor, dim, slice, blocks[i]), block);
+      found[i] = kernels::first_nan_or_inf(block);
+    }
+  });
+  const auto first = std::ranges::find_if(found, [](const auto& value) { return value.has_value(); });
+  return first == found.end() ? std::nullopt : *first;
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ void collect_not_finite(std::optional<double> found, const std::string& path, co
 /// full tensor, or the rank's shard if it reads its own file. Adds NaN or Inf in the shard to `errors`,
 /// naming file and tensor.
 /// Cost: one read for each contiguous range of at most 1 MB, so one for each row of a column shard. No memory
-/// if dtype and order are the file's, otherwise 1 MB, or one row if a row is longer.
+/// if dtype and order are the file's, otherwise 1 MB for each thread, or one row if a row is longer.
 void read_entry(const Entry& entry, const std::vector<TensorSource>& parts, int rank,
                 ValidationErrors& errors);
 

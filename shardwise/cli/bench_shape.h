@@ -11,7 +11,7 @@ namespace shardwise::cli {
 /// A preset or a config.json.
 struct BenchShape {
   std::string default_preset;
-  std::optional<std::string> preset, model_config;
+  std::optional<std::string> preset = {}, model_config = {};
 
   /// Returns what names the shape.
   std::string name() const { return model_config.value_or(preset.value_or(default_preset)); }

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/Half.h>
 
 #include <algorithm>
@@ -67,8 +66,13 @@ std::vector<int32_t> ascending(int64_t count) {
   return numbers;
 }
 
-Tensor zero_panels(const PanelLayout& layout, int64_t rows) {
-  return at::zeros({PanelLayout::panels(rows), layout.panel_bytes()}, at::kByte);
+/// Allocates panels. Those that have outputs beyond `rows` begin as zeros; the others are written whole.
+Tensor new_panels(const PanelLayout& layout, int64_t rows) {
+  const int64_t whole = rows / kPanelOutputs;
+  Tensor data = kernels::empty({PanelLayout::panels(rows), layout.panel_bytes()}, at::kByte);
+  std::fill(elements_<uint8_t>(data) + whole * layout.panel_bytes(), elements_<uint8_t>(data) + data.numel(),
+            uint8_t{0});
+  return data;
 }
 
 /// The scale, the zero point and the quantized values of one row of a matrix.
@@ -183,7 +187,7 @@ class RowPacker {
 
 }  // namespace
 
-Panels Panels::zeros(const Format& format, int64_t rows, int64_t in_features, const Range& columns) {
+Panels Panels::empty(const Format& format, int64_t rows, int64_t in_features, const Range& columns) {
   const auto counts = columns_of_groups(format, in_features, columns);
   const PanelLayout layout(format.bits, format.has_zero_points, counts);
   return {format,
@@ -191,7 +195,7 @@ Panels Panels::zeros(const Format& format, int64_t rows, int64_t in_features, co
           in_features,
           columns,
           layout,
-          zero_panels(layout, rows),
+          new_panels(layout, rows),
           order_of(counts, ascending(columns.size()), format.bits)};
 }
 
@@ -211,7 +215,7 @@ void set_groups_(Panels& panels, const Tensor& group_index) {
   }
   panels.layout = PanelLayout(panels.format.bits, panels.format.has_zero_points, counts);
   panels.column_order = order_of(counts, columns, panels.format.bits);
-  panels.data = zero_panels(panels.layout, panels.rows);
+  panels.data = new_panels(panels.layout, panels.rows);
 }
 
 void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix) {

@@ -23,9 +23,9 @@ struct Panels {
   at::Tensor column_order;  // [layout.columns()] int32: the shard's column, or width() for padding; undefined
                             // if columns are in order without padding
 
-  /// Allocates panels with zero values. With Grouping::by_column the layout is that of groups in order until
-  /// set_groups_ tells the real one.
-  static Panels zeros(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns);
+  /// Allocates panels whose rows are uninitialized until they are packed. With Grouping::by_column the layout
+  /// is that of groups in order until set_groups_ tells the real one.
+  static Panels empty(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns);
 
   /// Returns the number of columns of this shard.
   int64_t width() const { return columns.size(); }
@@ -33,7 +33,7 @@ struct Panels {
   int64_t bytes() const;
 };
 
-/// Lays out the columns by their groups, [width] int32, and zeroes the values. For Grouping::by_column.
+/// Lays out the columns by their groups, [width] int32, and allocates panels anew. For Grouping::by_column.
 void set_groups_(Panels& panels, const at::Tensor& group_index);
 
 /// Packs all rows of `matrix`, whose scales are fp16 numbers, as the rows [begin, begin + matrix.rows()) of

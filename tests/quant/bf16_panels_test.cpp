@@ -23,7 +23,7 @@ using at::Tensor;
 using quant::Panels;
 
 Panels empty_panels(int64_t rows, int64_t width) {
-  return Panels::zeros({.bits = 16}, rows, width, {0, width});
+  return Panels::empty({.bits = 16}, rows, width, {0, width});
 }
 
 Panels packed_bf16(const Tensor& w) {
