@@ -94,10 +94,13 @@ class Forward {
   /// What a product with a local weight [out, in] needs beside its operands, if the weight is packed
   /// (quant::inference_format).
   Allocation product_workspace(int64_t out, int64_t in) const {
+    return product_workspace(sizes_.shard().rows, out, in);
+  }
+  Allocation product_workspace(int64_t rows, int64_t out, int64_t in) const {
     const int64_t padding = 64 * parts_of(out, 64) - out;
     const bool is_packed = in % 2 == 0 && 8 * padding <= out;
     const bool uses_tiles = generation_.uses_tiles && is_packed;
-    return {"product workspace", uses_tiles ? tiled_product_bytes(sizes_.shard().rows, in) : 0};
+    return {"product workspace", uses_tiles ? tiled_product_bytes(rows, in) : 0};
   }
   int64_t hidden_size() const { return generation_.config.hidden_size; }
   Allocation attention_output() const {
@@ -152,7 +155,10 @@ class Forward {
     const int64_t e = generation_.element_bytes, local = sizes_.shard().vocab;
     const int64_t rows = generation_.sampled_rows, all = generation_.config.vocab_size;
     const bool gathers = generation_.tp > 1 && generation_.gathers_logits;
-    Allocations allocations{hidden("residual stream"), {"logits", rows * local * e}};
+    Allocations allocations{hidden("residual stream"),
+                            {"chosen rows and their norm", 2 * rows * hidden_size() * e},
+                            {"logits", rows * local * e},
+                            product_workspace(rows, local, hidden_size())};
     if (gathers) {
       allocations.push_back({"staged logits", rows * local * e, Pool::symmetric_heap});
       allocations.push_back({"gathered logits", rows * all * e});
