@@ -193,23 +193,27 @@ def load(rounds):
     with tempfile.TemporaryDirectory() as directory:
         subprocess.run([*peer, "make", directory, ROOT / "benchmarks" / "shapes" / "llama-3.2-1b.json"], check=True)
         size = sum(file.stat().st_size for file in pathlib.Path(directory).glob("*.safetensors"))
-        ours = [str(BUILD / "shardwise"), "generate", "--model", directory, "--prompt-ids", "7", "--max-new-tokens", "1",
-                "--json", "--tp"]
+        panels = str(pathlib.Path(directory) / "panels")
+        subprocess.run([str(BUILD / "shardwise"), "shard", "--packed", "--tp", "2", directory, panels], check=True, stdout=subprocess.DEVNULL)
+        ours = lambda model: [str(BUILD / "shardwise"), "generate", "--model", model, "--prompt-ids", "7", "--max-new-tokens", "1",
+                              "--json", "--tp"]
         times = lambda answer: (answer["load"]["seconds"], answer["load"]["seconds"] + answer["prefill"]["seconds"])
-        two = Loader("shardwise TP=2, 1 thread per rank", ours + ["2"], 1, times)
-        one = Loader("shardwise TP=1, 2 threads", ours + ["1"], 2, times)
+        two = Loader("shardwise TP=2, 1 thread per rank", ours(directory) + ["2"], 1, times)
+        one = Loader("shardwise TP=1, 2 threads", ours(directory) + ["1"], 2, times)
+        mapped = Loader("shardwise TP=2, panel files", ours(panels) + ["2"], 1, times)
         theirs = Loader("transformers, 2 threads", [*peer, "load", directory], 2, lambda answer: tuple(answer.values()))
-        loaders = [two, one, theirs]
+        loaders = [two, one, mapped, theirs]
         for number in range(rounds):
             for loader in loaders if number % 2 == 0 else reversed(loaders):
                 loader.run()
     lines = [report("load, shape of Llama-3.2-1B, bf16, files in the page cache",
                     [figure for loader in loaders for figure in (loader.load, loader.first_token)],
                     [("transformers / ours TP=2, loaded", theirs.load, two.load, None),
-                     ("transformers / ours TP=2, first token", theirs.first_token, two.first_token, None),
-                     ("transformers / ours TP=1, first token", theirs.first_token, one.first_token, None)])]
+                     ("transformers / ours TP=2, first token", theirs.first_token, two.first_token, 1.0),
+                     ("transformers / ours TP=1, first token", theirs.first_token, one.first_token, 1.0),
+                     ("transformers / ours with panel files, first token", theirs.first_token, mapped.first_token, 1.0)])]
     lines.append("| candidate | bytes read per rank | sum / file size |\n|---|---|---|")
-    for loader in (two, one):
+    for loader in (two, one, mapped):
         read = loader.last["load"]["bytes_read"]
         lines.append(f"| {loader.name} | {', '.join(f'{bytes:,}' for bytes in read)} | {sum(read) / size:.4f}× |")
     return "\n".join(lines) + "\n"

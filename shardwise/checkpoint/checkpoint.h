@@ -63,17 +63,18 @@ void check(const std::filesystem::path& directory, bool needs_state,
 
 /// The cost of a load on this rank.
 struct LoadStats {
-  int64_t bytes_read;  // including headers and index
-  double seconds;      // wall-clock time
+  int64_t bytes_read;        // including headers and index
+  double seconds;            // wall-clock time
+  int64_t mapped_bytes = 0;  // of packed weights that are mapped from panel files, and were not read
 };
 
-/// Collective. Reads this rank's shards and no other weights, and converts fp32, bf16, fp16 and fp64 to the
-/// parameters' dtype. Reads quantized weights packed, or quantizes unquantized ones; ranks that hold columns
-/// of the same row or group then all_reduce its scale.
-/// Cost: 1 MB of memory for each thread in addition to the weights, or one row if a row is longer; 8 MB for
-/// packed weights, 32 MB for weights quantized on load.
-/// Errors: c10::ValueError naming the tensor and the rule; base::CollectiveError on every rank for NaN or
-/// Inf, for values too large to quantize, and for invalid group indices.
+/// Collective. Maps panel files (panel_files.h). Otherwise reads this rank's shards and no other weights, and
+/// converts fp32, bf16, fp16 and fp64 to the parameters' dtype. Reads quantized weights packed, or quantizes
+/// unquantized ones; ranks that hold columns of the same row or group then all_reduce its scale. Cost: 1 MB
+/// of memory for each thread in addition to the weights, or one row if a row is longer; 8 MB for packed
+/// weights, 32 MB for weights quantized on load. Errors: c10::ValueError naming the tensor and the rule;
+/// base::CollectiveError on every rank for NaN or Inf, for values too large to quantize, and for invalid
+/// group indices.
 LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights);
 
 /// Collective. Reads the optimizer state of `weights` into the tensors of `state`, which the caller has

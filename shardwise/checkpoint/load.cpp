@@ -7,6 +7,7 @@
 #include "shardwise/base/json.h"
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/load_quantized.h"
+#include "shardwise/checkpoint/panel_files.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/config/family.h"
 
@@ -102,6 +103,7 @@ void check(const std::filesystem::path& directory, bool needs_state, const std::
 }
 
 LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights) {
+  if (has_panel_files(directory)) return map_panel_files(directory, weights);
   const base::Stopwatch watch;
   const comm::Group& group = weights.group();
   const config::Config& config = weights.config();

@@ -35,9 +35,11 @@ std::string listed(const std::vector<int64_t>& bytes) {
   return text + " MB";
 }
 
-/// Returns "read 12.30, 12.29 MB in 0.52 s".
+/// Returns "read 12.30, 12.29 MB in 0.52 s", or "mapped 12.30, 12.29 MB and read …".
 std::string to_text(const LoadCost& cost) {
-  return fmt::format("read {} in {:.2f} s", listed(cost.bytes_read), cost.seconds);
+  const bool maps = std::ranges::any_of(cost.mapped_bytes, [](int64_t bytes) { return bytes > 0; });
+  const std::string mapped = maps ? fmt::format("mapped {} and ", listed(cost.mapped_bytes)) : "";
+  return fmt::format("{}read {} in {:.2f} s", mapped, listed(cost.bytes_read), cost.seconds);
 }
 
 }  // namespace
@@ -48,6 +50,13 @@ int64_t weight_bytes(const model::DecoderWeights& weights) {
   return bytes;
 }
 
+int64_t mapped_bytes(const model::DecoderWeights& weights) {
+  int64_t bytes = 0;
+  for (const nn::UsedParameter& used : weights.used_parameters())
+    if (used.parameter->panels) bytes += used.parameter->panels->data_bytes();
+  return bytes;
+}
+
 LoadCost cost_of(const LoadStats& local, const model::DecoderWeights& weights) {
   const RankCost local_cost{local, weight_bytes(weights), base::peak_bytes()};
   LoadCost cost{};
@@ -55,6 +64,7 @@ LoadCost cost_of(const LoadStats& local, const model::DecoderWeights& weights) {
     cost.seconds = std::max(cost.seconds, rank.stats.seconds);
     cost.bytes_read.push_back(rank.stats.bytes_read);
     cost.weight_bytes.push_back(rank.weight_bytes);
+    cost.mapped_bytes.push_back(rank.stats.mapped_bytes);
     cost.peak_bytes.push_back(rank.peak_bytes);
   }
   return cost;

@@ -205,7 +205,7 @@ void allow_zero_points_(quant::Panels& panels, quant::Matrix& matrix) {
   const bool is_symmetric = matrix.zero_points.eq(matrix.format.symmetric_zero_point()).all().item<bool>();
   if (is_symmetric || panels.format.has_zero_points) return;
   matrix.format.has_zero_points = true;
-  panels = quant::Panels::empty(matrix.format, panels.rows, panels.in_features, panels.columns);
+  panels = quant::Panels::of(matrix.format, panels.rows, panels.in_features, panels.columns);
 }
 
 }  // namespace
@@ -230,6 +230,7 @@ void load_packed(const WeightFiles& files, const parallel::Parameter& weight, co
     check_scales(packed.matrix.scales, weight.name);
     allow_zero_points_(panels, packed.matrix);
     if (packed.matrix.group_index.defined()) quant::set_groups_(panels, packed.matrix.group_index);
+    quant::allocate_(panels);
     quant::pack_rows_(panels, /*begin=*/0, packed.matrix);
   });
 }

@@ -19,7 +19,8 @@ constexpr int64_t kRoundedBlockBytes = int64_t{8}
 /// which all ranks that share rows find at the same block.
 void quantize_on_load(const WeightFiles& files, const parallel::Parameter& weight,
                       const config::Config& stored, const comm::Group& group, ValidationErrors& errors) {
-  const quant::Panels& to = *weight.panels;
+  quant::Panels& to = *weight.panels;
+  quant::allocate_(to);
   const WeightRowReader source(files, model::stored_tensors(weight, stored), stored, group.rank());
   for (const base::Range& rows : io::row_blocks(to.rows, to.in_features * 4, kRoundedBlockBytes)) {
     const Tensor w = source.read(rows, to.width(), at::kFloat),
@@ -42,6 +43,7 @@ void load_quantized(const WeightFiles& files, const parallel::Parameter& weight,
 void pack_on_load(const WeightFiles& files, const parallel::Parameter& weight, const config::Config& stored,
                   int rank, ValidationErrors& errors) {
   quant::Panels& to = *weight.panels;
+  quant::allocate_(to);
   const WeightRowReader source(files, model::stored_tensors(weight, stored), stored, rank);
   const std::vector<base::Range> blocks = io::row_blocks(to.rows, to.width() * 2, kBf16BlockBytes);
   std::vector<ValidationErrors> found(blocks.size());

@@ -7,6 +7,7 @@
 
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
+#include "shardwise/checkpoint/index_format.h"
 
 namespace shardwise::checkpoint {
 
@@ -139,10 +140,7 @@ ShardIndex read_shard_index(const std::filesystem::path& directory) {
   const std::string path = directory / kShardIndex;
   const json parsed = base::read_json(path);
   const base::Fields fields(parsed, path + ": ");
-  const std::string format = fields.text("format");
-  const int64_t version = fields.integer("version");
-  TORCH_CHECK_VALUE(format == kFormat && version == kVersion, path, ": must be ", kFormat, " of version ",
-                    kVersion, "; got ", format, " of version ", version, " [SW0277]");
+  check_index_format(fields, path, kFormat, kVersion);
   ShardIndex index{parse_files(fields), {}};
   for (const auto& [name, entry] : field(fields, "tensors", &json::is_object, "an object").items()) {
     index.tensors.emplace(name, parse_sharded_tensor(entry, path + ": " + base::shown(name)));

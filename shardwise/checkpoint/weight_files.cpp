@@ -7,6 +7,7 @@
 #include "shardwise/base/files.h"
 #include "shardwise/base/json.h"
 #include "shardwise/checkpoint/contents.h"
+#include "shardwise/checkpoint/panel_index.h"
 #include "shardwise/config/family.h"
 
 namespace shardwise::checkpoint {
@@ -80,6 +81,9 @@ void append(std::vector<TensorSource>& sources, const TensorSource& next) {
 WeightFiles::WeightFiles(const fs::path& directory, const config::Config& config,
                          std::optional<Reader> reader)
     : directory_(directory) {
+  TORCH_CHECK_VALUE(!has_panel_files(directory), directory.string(),
+                    ": must have weights that can be read again; got ", kPanelIndex,
+                    ": packed for generate and eval; give the directory from which it was made [SW0731]");
   if (!is_sharded(directory)) {
     unsharded_.emplace(directory);
     return;

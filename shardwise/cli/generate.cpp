@@ -38,7 +38,8 @@ struct GenerateJob {
   /// Returns the planned peak memory of each rank. Collective. `weights` need not be loaded.
   PlannedMemories planned(const model::DecoderWeights& weights) const {
     const comm::Group& group = weights.group();
-    const auto weight_bytes = comm::gather_values(checkpoint::weight_bytes(weights), group);
+    const int64_t mapped = model.maps_panels() ? checkpoint::mapped_bytes(weights) : 0;
+    const auto weight_bytes = comm::gather_values(checkpoint::weight_bytes(weights) - mapped, group);
     return planned_memory(largest_batch(weights, requests, batching()), weight_bytes, group);
   }
 };

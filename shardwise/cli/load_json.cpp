@@ -13,6 +13,7 @@ nlohmann::ordered_json load_json(const checkpoint::LoadCost& cost) {
   return {{"seconds", cost.seconds},
           {"bytes_read", cost.bytes_read},
           {"weight_bytes", cost.weight_bytes},
+          {"mapped_bytes", cost.mapped_bytes},
           {"peak_bytes", cost.peak_bytes}};
 }
 

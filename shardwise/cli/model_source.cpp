@@ -3,6 +3,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/memory_counter.h"
+#include "shardwise/checkpoint/panel_index.h"
 #include "shardwise/checkpoint/tied_head.h"
 #include "shardwise/cli/quantization_flags.h"
 #include "shardwise/cli/ranks.h"
@@ -19,9 +20,19 @@ void add_tokenizer_flag(Flags& flags, std::optional<std::string>& tokenizer, con
 void add_model_flags(Flags& flags, ModelOptions& o) {
   flags.value("--model DIR", o.model, "checkpoint directory: DIR, DIR/step-N, or a Hugging Face directory");
   add_tokenizer_flag(flags, o.tokenizer, " [that of --model, else bytes]");
-  flags.value("--dtype NAME", o.dtype, "fp32 or bf16; auto: bf16 for a bf16 model, else fp32 [auto]");
+  add_dtype_flag(flags, o.dtype);
   flags.value("--load-format NAME", o.load_format,
               "auto: load the weights; dummy: random weights from --seed, for benchmarks [auto]");
+  add_quantize_flags(flags, o);
+  flags.value("--activations NAME", o.activations, kActivationsHelp);
+  add_tp_flag(flags, o.tp);
+}
+
+void add_dtype_flag(Flags& flags, std::string& dtype) {
+  flags.value("--dtype NAME", dtype, "fp32 or bf16; auto: bf16 for a bf16 model, else fp32 [auto]");
+}
+
+void add_quantize_flags(Flags& flags, ModelOptions& o) {
   flags.value("--quantize NAME", o.quantize,
               "int8 or int4: quantize the linear weights while loading, dummy ones too");
   flags.value("--group-size N", o.group_size,
@@ -29,8 +40,6 @@ void add_model_flags(Flags& flags, ModelOptions& o) {
   flags.value("--head NAME", o.head,
               "with --quantize: format of lm_head and the embedding: int8 (a scale per row), int4 or none "
               "[int8]");
-  flags.value("--activations NAME", o.activations, kActivationsHelp);
-  add_tp_flag(flags, o.tp);
 }
 
 namespace {
@@ -49,6 +58,28 @@ std::optional<config::Quantization> loaded_quantization(const std::string& comma
   return quantization_on_load(command, *o.quantize, o.group_size, o.head.value_or("int8"), config);
 }
 
+/// Returns `o` with the options with which the panel files were written. Errors: c10::ValueError if `o` has
+/// others.
+ModelOptions panel_options(const std::string& command, ModelOptions o,
+                           const checkpoint::PanelOptions& written) {
+  const std::string& directory = *o.model;
+  TORCH_CHECK_VALUE(o.tp == written.tp, command, ": --tp must be that of the panel files in ", directory,
+                    ", ", written.tp, "; got ", o.tp, " [SW0740]");
+  TORCH_CHECK_VALUE(o.dtype == "auto" || o.dtype == written.dtype, command,
+                    ": --dtype must be that of the panel files in ", directory, ", ", written.dtype, "; got ",
+                    o.dtype, " [SW0741]");
+  const bool is_quantized_anew = o.quantize || o.group_size || o.head;
+  TORCH_CHECK_VALUE(!is_quantized_anew, command,
+                    ": --quantize, --group-size and --head are those of the panel ", "files in ", directory,
+                    ", and cannot be given; got ", o.quantize.value_or(o.head.value_or("--group-size")),
+                    " [SW0742]");
+  o.dtype = written.dtype;
+  o.quantize = written.quantize;
+  o.group_size = written.group_size;
+  o.head = written.head;
+  return o;
+}
+
 }  // namespace
 
 ModelSource::ModelSource(const std::string& command, const ModelOptions& options) : options_(options) {
@@ -56,9 +87,14 @@ ModelSource::ModelSource(const std::string& command, const ModelOptions& options
   check_choice(command, "--dtype", options.dtype, {"auto", "fp32", "bf16"});
   check_choice(command, "--load-format", options.load_format, {"auto", "dummy"});
   directory_ = checkpoint::resolve(*options.model);
-  if (!is_dummy()) checkpoint::check(directory_, /*needs_state=*/false);
+  maps_panels_ = !is_dummy() && checkpoint::has_panel_files(directory_);
+  if (maps_panels_) {
+    options_ = panel_options(command, options, checkpoint::check_panel_files(directory_));
+  } else if (!is_dummy()) {
+    checkpoint::check(directory_, /*needs_state=*/false);
+  }
   config_ = config::load_config(directory_);
-  config_.quantization = loaded_quantization(command, options, config_);
+  config_.quantization = loaded_quantization(command, options_, config_);
   TORCH_CHECK_VALUE(!is_dummy() || !config_.quantization || !config_.quantization->is_packed(), command,
                     ": --load-format dummy needs a model of unquantized weights; got ",
                     config_.quantization ? config_.quantization->text() : "", " [SW0099]");
@@ -75,7 +111,7 @@ at::ScalarType ModelSource::dtype() const {
 void ModelSource::warn(const std::string& command) const {
   checkpoint::warn_of_missing_latest(*options_.model, directory_, command);
   config::warn_of_unknown_tokens(config_, command);
-  if (!is_dummy()) checkpoint::warn_of_unused_head(directory_, command);
+  if (!is_dummy() && !maps_panels_) checkpoint::warn_of_unused_head(directory_, command);
 }
 
 bool ModelSource::has_tokenizer() const {

@@ -25,6 +25,11 @@ struct ModelOptions {
 /// Adds --tokenizer, whose help continues with `more`, such as " [bytes]".
 void add_tokenizer_flag(Flags& flags, std::optional<std::string>& tokenizer, const std::string& more = "");
 
+/// Adds --dtype.
+void add_dtype_flag(Flags& flags, std::string& dtype);
+/// Adds --quantize, --group-size and --head.
+void add_quantize_flags(Flags& flags, ModelOptions& options);
+
 /// Adds --model, --tokenizer, --dtype, --load-format, --quantize, --group-size, --head, --activations and
 /// --tp.
 void add_model_flags(Flags& flags, ModelOptions& options);
@@ -39,6 +44,8 @@ class ModelSource {
   /// Returns the model's config with the quantization of --quantize, if given.
   const config::Config& config() const { return config_; }
   at::ScalarType dtype() const;
+  /// Returns whether a load maps the packed weights from panel files.
+  bool maps_panels() const { return maps_panels_; }
   /// Returns "fp32" or "bf16".
   std::string dtype_name() const { return dtype() == at::kFloat ? "fp32" : "bf16"; }
 
@@ -62,6 +69,7 @@ class ModelSource {
 
   ModelOptions options_;
   std::filesystem::path directory_;
+  bool maps_panels_ = false;
   config::Config config_;
 };
 

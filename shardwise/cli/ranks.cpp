@@ -100,6 +100,10 @@ int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&
     print_collective_error(error, group);
     launch::shutdown();
     return launch::kUsageErrorExitCode;
+  } catch (const EndedBySignal& error) {
+    group.abort(error.what());
+    if (job.context.launcher == launch::LaunchContext::Launcher::self) throw;
+    return 128 + error.signal();           // the launcher prints why
   } catch (const std::exception& error) {  // usage errors were reported before
     group.abort(base::one_line(error));
     throw_naming_rank(error, job.context.rank);

@@ -104,6 +104,7 @@ void sort_and_check_offsets(FileLayout& layout, const std::string& path) {
                     " bytes; got ", next, " [SW0266]");
 }
 
+/// Returns the JSON without padding.
 std::string json_text(const FileLayout& layout) {
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
   if (!layout.metadata.empty()) out[kMetadataKey] = layout.metadata;
@@ -113,14 +114,11 @@ std::string json_text(const FileLayout& layout) {
                         {"shape", tensor.shape},
                         {"data_offsets", {tensor.begin - data, tensor.end - data}}};
   }
-  std::string text;
   try {
-    text = out.dump();
+    return out.dump();
   } catch (const json::exception&) {
     C10_THROW_ERROR(ValueError, "plan file: names and metadata must be UTF-8; got other bytes [SW0275]");
   }
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  return text;
 }
 
 }  // namespace
@@ -133,7 +131,7 @@ const TensorInfo& FileLayout::find(const std::string& name) const {
                                   shown(name) + " [SW0276]");
 }
 
-FileLayout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata) {
+FileLayout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata, int64_t alignment) {
   FileLayout layout;
   layout.metadata = metadata;
   std::vector<TensorSpec> ordered = tensors;
@@ -152,10 +150,11 @@ FileLayout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& met
     next = tensor.end;
     layout.tensors.push_back(std::move(tensor));
   }
-  const auto json_bytes = static_cast<int64_t>(json_text(layout).size());
-  TORCH_CHECK_VALUE(json_bytes <= kMaxJsonBytes, "plan file: the header must be at most ", kMaxJsonBytes,
-                    " bytes; got ", json_bytes, " [SW0274]");
-  layout.header_bytes = kLengthBytes + json_bytes;
+  const int64_t unpadded = kLengthBytes + static_cast<int64_t>(json_text(layout).size());
+  layout.header_bytes = (unpadded + alignment - 1) / alignment * alignment;
+  TORCH_CHECK_VALUE(layout.header_bytes - kLengthBytes <= kMaxJsonBytes,
+                    "plan file: the header must be at most ", kMaxJsonBytes, " bytes; got ",
+                    layout.header_bytes - kLengthBytes, " [SW0274]");
   for (TensorInfo& tensor : layout.tensors) {
     tensor.begin += layout.header_bytes;
     tensor.end += layout.header_bytes;
@@ -165,7 +164,8 @@ FileLayout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& met
 }
 
 std::string header_text(const FileLayout& layout) {
-  const std::string text = json_text(layout);
+  std::string text = json_text(layout);
+  text.resize(static_cast<size_t>(layout.header_bytes - kLengthBytes), ' ');
   std::string length;
   for (int byte = 0; byte < kLengthBytes; ++byte) length += static_cast<char>(text.size() >> (8 * byte));
   return length + text;

@@ -44,11 +44,13 @@ struct FileLayout {
 };
 
 /// Lays out a new file: tensors with wider elements first, otherwise in the given order. So each tensor is
-/// aligned to its element size, and equal specs give the same file on every process.
-/// Errors: c10::ValueError for a duplicate name, a negative dim or a size beyond 63 bits.
-FileLayout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata = {});
+/// aligned to its element size, and equal specs give the same file on every process. The first one begins at
+/// a multiple of `alignment` bytes, itself a multiple of 8. Errors: c10::ValueError for a duplicate name, a
+/// negative dim or a size beyond 63 bits.
+FileLayout plan_file(const std::vector<TensorSpec>& tensors, const Metadata& metadata = {},
+                     int64_t alignment = 8);
 
-/// Returns the header bytes of a file with this layout, padded so that tensors start at a multiple of 8.
+/// Returns the header bytes of a file with this layout, padded with spaces.
 std::string header_text(const FileLayout& layout);
 
 /// Returns the length of the JSON from the first 8 bytes of a file.

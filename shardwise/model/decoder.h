@@ -16,8 +16,9 @@ enum class WeightUse { training, inference };
 /// One rank's shards of all weights. Decoders of every residual stream type share this object.
 class DecoderWeights {
  public:
-  /// Allocates uninitialized weights; fill them with `initialize_` or a checkpoint. Weights that the config
-  /// quantizes are packed; all other weights and the activations have `dtype`.
+  /// Allocates uninitialized weights, except packed ones, which `initialize_` or a checkpoint allocates; fill
+  /// them with one of these. Weights that the config quantizes are packed; all other weights and the
+  /// activations have `dtype`.
   DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype,
                  WeightUse use = WeightUse::training);
   DecoderWeights(const DecoderWeights&) = delete;

@@ -56,7 +56,7 @@ std::optional<at::Tensor> leaf_of(const ParameterPtr& parameter);
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape, base::ShardRule rule,
                             Init init, const comm::Group& group, at::ScalarType dtype);
 
-/// Allocates the local shard of a packed weight [out, in], uninitialized.
+/// Describes the local shard of a packed weight [out, in]; `initialize_` or a load allocates it.
 /// Errors: c10::ValueError if `rule` shards columns as more than one segment.
 ParameterPtr make_packed_parameter(std::string name, std::vector<int64_t> global_shape, base::ShardRule rule,
                                    Init init, const quant::Format& format, const comm::Group& group);

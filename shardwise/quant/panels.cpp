@@ -66,15 +66,6 @@ std::vector<int32_t> ascending(int64_t count) {
   return numbers;
 }
 
-/// Allocates panels. Those that have outputs beyond `rows` begin as zeros; the others are written whole.
-Tensor new_panels(const PanelLayout& layout, int64_t rows) {
-  const int64_t whole = rows / kPanelOutputs;
-  Tensor data = kernels::empty({PanelLayout::panels(rows), layout.panel_bytes()}, at::kByte);
-  std::fill(elements_<uint8_t>(data) + whole * layout.panel_bytes(), elements_<uint8_t>(data) + data.numel(),
-            uint8_t{0});
-  return data;
-}
-
 /// The scale, the zero point and the quantized values of one row of a matrix.
 class RowReader {
  public:
@@ -187,7 +178,7 @@ class RowPacker {
 
 }  // namespace
 
-Panels Panels::empty(const Format& format, int64_t rows, int64_t in_features, const Range& columns) {
+Panels Panels::of(const Format& format, int64_t rows, int64_t in_features, const Range& columns) {
   const auto counts = columns_of_groups(format, in_features, columns);
   const PanelLayout layout(format.bits, format.has_zero_points, counts);
   return {format,
@@ -195,12 +186,17 @@ Panels Panels::empty(const Format& format, int64_t rows, int64_t in_features, co
           in_features,
           columns,
           layout,
-          new_panels(layout, rows),
+          /*data=*/{},
           order_of(counts, ascending(columns.size()), format.bits)};
 }
 
+int64_t Panels::data_bytes() const {
+  return PanelLayout::panels(rows) * layout.panel_bytes();
+}
+
 int64_t Panels::bytes() const {
-  return static_cast<int64_t>(data.nbytes() + (column_order.defined() ? column_order.nbytes() : 0));
+  const auto order_bytes = static_cast<int64_t>(column_order.defined() ? column_order.nbytes() : 0);
+  return data_bytes() + order_bytes;
 }
 
 void set_groups_(Panels& panels, const Tensor& group_index) {
@@ -215,7 +211,15 @@ void set_groups_(Panels& panels, const Tensor& group_index) {
   }
   panels.layout = PanelLayout(panels.format.bits, panels.format.has_zero_points, counts);
   panels.column_order = order_of(counts, columns, panels.format.bits);
-  panels.data = new_panels(panels.layout, panels.rows);
+  panels.data = Tensor();
+}
+
+void allocate_(Panels& panels) {
+  const int64_t panel_bytes = panels.layout.panel_bytes(), whole = panels.rows / kPanelOutputs;
+  panels.data = kernels::empty({PanelLayout::panels(panels.rows), panel_bytes}, at::kByte);
+  auto* begin = elements_<uint8_t>(panels.data);
+  // The last panel has outputs that no row fills.
+  std::fill(begin + whole * panel_bytes, begin + panels.data.numel(), uint8_t{0});
 }
 
 void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix) {
@@ -223,7 +227,7 @@ void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix) {
   check_on_cpu("pack", matrix);
   TORCH_INTERNAL_ASSERT(matrix.columns == panels.columns && matrix.in_features == panels.in_features &&
                         matrix.format == panels.format && panels.format.is_quantized() &&
-                        begin + matrix.rows() <= panels.rows);
+                        panels.data.defined() && begin + matrix.rows() <= panels.rows);
   const Range touched = base::blocks_of({begin, begin + matrix.rows()}, kPanelOutputs);
   kernels::for_ranges(touched.size(), kPanelOutputs * panels.width(), [&](int64_t first, int64_t last) {
     RowPacker packer(panels, matrix);
@@ -261,7 +265,8 @@ void pack_bf16_outputs(uint8_t* panel, int64_t first, const uint8_t* w, int64_t 
 void pack_bf16_rows_(Panels& panels, int64_t begin, const Tensor& w) {
   check_on_cpu("pack", panels);
   TORCH_INTERNAL_ASSERT(!panels.format.is_quantized() && w.scalar_type() == at::kBFloat16 && w.dim() == 2 &&
-                        w.size(1) == panels.width() && w.is_contiguous() && begin + w.size(0) <= panels.rows);
+                        w.size(1) == panels.width() && w.is_contiguous() && panels.data.defined() &&
+                        begin + w.size(0) <= panels.rows);
   const Tensor rows = ordered(panels, w);
   const int64_t columns = panels.layout.columns(), end = begin + w.size(0);
   const Range touched = base::blocks_of({begin, end}, kPanelOutputs);

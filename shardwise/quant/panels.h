@@ -19,29 +19,34 @@ struct Panels {
   int64_t in_features;  // columns of the unsharded weight
   base::Range columns;  // the columns of this shard
   kernels::PanelLayout layout;
-  at::Tensor data;          // [panels, layout.panel_bytes()] uint8
+  at::Tensor data;          // [panels, layout.panel_bytes()] uint8; undefined until allocate_
   at::Tensor column_order;  // [layout.columns()] int32: the shard's column, or width() for padding; undefined
                             // if columns are in order without padding
 
-  /// Allocates panels whose rows are uninitialized until they are packed. With Grouping::by_column the layout
-  /// is that of groups in order until set_groups_ tells the real one.
-  static Panels empty(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns);
+  /// Describes panels, without memory for their data. With Grouping::by_column the layout is that of groups
+  /// in order until set_groups_ tells the real one.
+  static Panels of(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns);
 
   /// Returns the number of columns of this shard.
   int64_t width() const { return columns.size(); }
+  /// Returns the bytes of `data`, allocated or not.
+  int64_t data_bytes() const;
   /// Returns the bytes of all tensors.
   int64_t bytes() const;
 };
 
-/// Lays out the columns by their groups, [width] int32, and allocates panels anew. For Grouping::by_column.
+/// Lays out the columns by their groups, [width] int32, without memory for the data. For Grouping::by_column.
 void set_groups_(Panels& panels, const at::Tensor& group_index);
 
+/// Allocates memory for the data. Rows are uninitialized until they are packed.
+void allocate_(Panels& panels);
+
 /// Packs all rows of `matrix`, whose scales are fp16 numbers, as the rows [begin, begin + matrix.rows()) of
-/// `panels`. Errors: TORCH_INTERNAL_ASSERT if the shards differ or a scale is none.
+/// `panels`, which are allocated. Errors: TORCH_INTERNAL_ASSERT if the shards differ or a scale is none.
 void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix);
 
-/// Packs the rows of `w` as the rows [begin, begin + n) of bf16 panels. Shapes: `w` [n, width] bf16,
-/// contiguous. Errors: TORCH_INTERNAL_ASSERT if shapes or formats differ.
+/// Packs the rows of `w` as the rows [begin, begin + n) of bf16 panels, which are allocated. Shapes:
+/// `w` [n, width] bf16, contiguous. Errors: TORCH_INTERNAL_ASSERT if shapes or formats differ.
 void pack_bf16_rows_(Panels& panels, int64_t begin, const at::Tensor& w);
 
 /// Returns the format in which inference packs a dense shard [rows, width] of `dtype`, or nullopt where a

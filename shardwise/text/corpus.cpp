@@ -87,7 +87,7 @@ std::string Corpus::read_file(int64_t index) const {
   return bytes;
 }
 
-const MappedFile& Corpus::opened(size_t index) const {
+const base::MappedFile& Corpus::opened(size_t index) const {
   Source& source = files_[index];
   if (source.open) {
     most_recent_.splice(most_recent_.begin(), most_recent_, source.recency);
@@ -97,7 +97,7 @@ const MappedFile& Corpus::opened(size_t index) const {
     files_[most_recent_.back()].open.reset();
     most_recent_.pop_back();
   }
-  auto file = std::make_unique<MappedFile>(source.path);
+  auto file = std::make_unique<base::MappedFile>(source.path);
   TORCH_CHECK_VALUE(file->fingerprint() == source.fingerprint, "text ", source.path,
                     ": must not change during the run; got another file or modification time, ", file->size(),
                     " bytes instead of ", source.size, " [SW0154]");

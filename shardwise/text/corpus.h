@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "shardwise/base/hash.h"
-#include "shardwise/text/mapped_file.h"
+#include "shardwise/base/mapped_file.h"
 
 namespace shardwise::text {
 
@@ -50,13 +50,13 @@ class Corpus {
     std::string path;
     int64_t begin, size;
     uint64_t fingerprint;
-    std::unique_ptr<MappedFile> open;
+    std::unique_ptr<base::MappedFile> open;
     std::list<size_t>::iterator recency;
   };
   void add_path(const std::string& path);
   void add_directory(const std::string& directory);
   void add_file(const std::string& path);
-  const MappedFile& opened(size_t index) const;
+  const base::MappedFile& opened(size_t index) const;
 
   mutable std::mutex mutex_;
   mutable std::vector<Source> files_;      // without empty files

@@ -24,7 +24,7 @@ constexpr uint32_t kVersion = 1;
 constexpr uint64_t kMaxVocabSize = uint64_t{1} << 32;  // an id has at most 4 bytes
 constexpr int64_t kBegin = sizeof(Header);
 
-Header header_of(const MappedFile& file, const std::string& path) {
+Header header_of(const base::MappedFile& file, const std::string& path) {
   Header header{};
   TORCH_CHECK_VALUE(file.size() >= kBegin, path, ": a token file must start with ", kBegin,
                     " bytes of header; got ", file.size(), " bytes [SW0170]");

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "shardwise/base/atomic_file.h"
-#include "shardwise/text/mapped_file.h"
+#include "shardwise/base/mapped_file.h"
 #include "shardwise/text/token_source.h"
 
 namespace shardwise::text {
@@ -64,7 +64,7 @@ class TokenFile : public TokenSource {
   void read(int64_t begin, std::span<int64_t> ids) const override;
 
  private:
-  MappedFile file_;
+  base::MappedFile file_;
   std::string path_;
   int64_t bytes_per_id_, count_, vocab_size_, texts_;
 };

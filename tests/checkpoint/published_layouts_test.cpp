@@ -182,6 +182,19 @@ TEST_P(PublishedLayout, DequantizesToThePackedValues) {
   }
 }
 
+TEST_P(PublishedLayout, IsMappedFromPanelFilesAsItWasPacked) {
+  const PublishedDirectory published(GetParam());
+  const config::Config config = config::load_config(published.path);
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    on_ranks(ranks, [&](const comm::Group& group) {
+      const model::DecoderWeights packed(config, group, at::kFloat), mapped(config, group, at::kFloat);
+      checkpoint::load_weights(published.path, packed);
+      expect_mapped_like(packed, mapped, published.path,
+                         published.directory / ("panels-" + std::to_string(ranks)));
+    });
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, PublishedLayout, ::testing::ValuesIn(kLayouts),
                          [](const auto& test) { return std::string(test.param.name); });
 

@@ -4,6 +4,8 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include "shardwise/checkpoint/load_cost.h"
+#include "shardwise/checkpoint/panel_files.h"
 #include "shardwise/model/names.h"
 #include "tests/quant/reference.h"
 #include "tests/support/ranks.h"
@@ -86,6 +88,30 @@ void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWe
       continue;
     }
     EXPECT_TRUE(at::equal(dequantized(*p.panels), dequantized(*q.panels))) << p.name << where;
+  }
+}
+
+void expect_mapped_like(const model::DecoderWeights& from, const model::DecoderWeights& to,
+                        const std::string& source, const std::string& out) {
+  const comm::Group& group = from.group();
+  const char* dtype = from.dtype() == at::kBFloat16 ? "bf16" : "fp32";
+  checkpoint::write_panel_files(source, out, from, {group.size(), dtype, {}, {}, {}},
+                                [](int64_t, int64_t) {});
+  const checkpoint::LoadStats stats = checkpoint::load_weights(out, to);
+  EXPECT_EQ(stats.mapped_bytes, checkpoint::mapped_bytes(from));
+  ASSERT_EQ(from.used_parameters().size(), to.used_parameters().size());
+  for (size_t i = 0; i < from.used_parameters().size(); ++i) {
+    const parallel::Parameter &p = *from.used_parameters()[i].parameter,
+                              &q = *to.used_parameters()[i].parameter;
+    ASSERT_EQ(p.panels != nullptr, q.panels != nullptr) << p.name;
+    if (!p.panels) {
+      EXPECT_TRUE(same_bits(p.value.detach(), q.value.detach())) << p.name << " in " << out;
+      continue;
+    }
+    EXPECT_EQ(p.panels->format, q.panels->format) << p.name;
+    EXPECT_EQ(p.panels->layout.panel_bytes(), q.panels->layout.panel_bytes()) << p.name;
+    EXPECT_TRUE(same_bits(p.panels->data, q.panels->data)) << p.name << " in " << out;
+    EXPECT_TRUE(same_bits(dequantized(*p.panels), dequantized(*q.panels))) << p.name << " in " << out;
   }
 }
 

@@ -33,6 +33,11 @@ void expect_shards(const model::DecoderWeights& weights, const Tensors& full, co
 void expect_same_matrices(const model::DecoderWeights& a, const model::DecoderWeights& b,
                           const std::string& where);
 
+/// Writes `from` as panel files, maps them in `to`, and expects every tensor of the weights to be the same
+/// bit for bit, but for data that is mapped. Collective.
+void expect_mapped_like(const model::DecoderWeights& from, const model::DecoderWeights& to,
+                        const std::string& source, const std::string& out);
+
 /// Returns a config of which most weights have multiples of 64 rows on one and two ranks.
 config::Config wide_config(const std::string& family, bool is_tied);
 

@@ -21,8 +21,9 @@ class Header {
     end_ += bytes;
   }
   int64_t data_bytes() const { return end_; }
-  std::string text() const {
-    const std::string text = entries_.dump();
+  std::string text(size_t alignment = 1) const {
+    std::string text = entries_.dump();
+    text.resize((8 + text.size() + alignment - 1) / alignment * alignment - 8, ' ');
     std::string length(8, '\0');
     for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
     return length + text;
@@ -35,14 +36,17 @@ class Header {
 
 }  // namespace
 
-std::string safetensors_of(const StoredTensors& tensors) {
+std::string safetensors_of(const StoredTensors& tensors, size_t alignment) {
   Header header;
   std::string data;
-  for (const auto& [name, tensor] : tensors) {
-    header.add(name, tensor.dtype, tensor.shape, std::ssize(tensor.bytes));
-    data += tensor.bytes;
+  for (const bool is_aligned : {true, false}) {
+    for (const auto& [name, tensor] : tensors) {
+      if ((tensor.bytes.size() % alignment == 0) != is_aligned) continue;
+      header.add(name, tensor.dtype, tensor.shape, std::ssize(tensor.bytes));
+      data += tensor.bytes;
+    }
   }
-  return header.text() + data;
+  return header.text(alignment) + data;
 }
 
 FileBytes put_zeros(const std::string& directory, const config::Config& config) {

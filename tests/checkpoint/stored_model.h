@@ -18,8 +18,9 @@ struct Stored {
 };
 using StoredTensors = std::map<std::string, Stored>;
 
-/// Returns the bytes of a file with these tensors.
-std::string safetensors_of(const StoredTensors& tensors);
+/// Returns the bytes of a file with these tensors. Those whose bytes are a multiple of `alignment` come first
+/// and begin at multiples of it.
+std::string safetensors_of(const StoredTensors& tensors, size_t alignment = 1);
 StoredTensors read_safetensors(const std::string& path);
 
 /// Returns random bytes for each tensor of the config's files.

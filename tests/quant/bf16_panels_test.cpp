@@ -23,7 +23,9 @@ using at::Tensor;
 using quant::Panels;
 
 Panels empty_panels(int64_t rows, int64_t width) {
-  return Panels::empty({.bits = 16}, rows, width, {0, width});
+  Panels panels = Panels::of({.bits = 16}, rows, width, {0, width});
+  allocate_(panels);
+  return panels;
 }
 
 Panels packed_bf16(const Tensor& w) {

@@ -20,7 +20,7 @@ Matrix matrix_of(const Tensors& t, size_t first) {
 }
 
 Panels panels_of(const Tensors& t, size_t first) {
-  Panels panels = Panels::empty(kFormat, 3, kColumns.size(), kColumns);
+  Panels panels = Panels::of(kFormat, 3, kColumns.size(), kColumns);
   panels.data = t[first];
   panels.column_order = t[first + 1];
   return panels;
@@ -30,7 +30,8 @@ TEST(Device, KernelsRefuseTensorsThatAreNotOnTheCpu) {
   const at::Tensor w = at::zeros({3, 8}), maxima = at::zeros({3, 2});
   const at::Tensor words = at::zeros({3, 2}, at::kInt), zero_points = at::zeros({3, 2}, at::kByte);
   const at::Tensor scales = at::zeros({3, 2}), group_index = at::zeros({8}, at::kInt);
-  Panels panels = Panels::empty(kFormat, 3, kColumns.size(), kColumns);
+  Panels panels = Panels::of(kFormat, 3, kColumns.size(), kColumns);
+  allocate_(panels);
   panels.column_order = at::zeros({8}, at::kInt);
   const KernelCall calls[] = {
       {"dequantize",

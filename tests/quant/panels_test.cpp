@@ -34,7 +34,8 @@ TEST(Panels, HaveTheValuesOfTheMatrix) {
 TEST(Panels, PackBlocksOfRowsLikeTheWhole) {
   const QuantizedKind kind = kinds_of(75)[8];
   const Matrix m = random_matrix(kind, 150, /*seed=*/4);
-  Panels panels = Panels::empty(kind.format, 150, kind.in_features, kind.columns);
+  Panels panels = Panels::of(kind.format, 150, kind.in_features, kind.columns);
+  allocate_(panels);
   for (int64_t begin = 0; begin < 150; begin += 40) {
     Matrix block = m;
     const int64_t count = std::min<int64_t>(40, 150 - begin);
@@ -48,7 +49,7 @@ TEST(Panels, PackBlocksOfRowsLikeTheWhole) {
 // 0.5 bytes for a value, 2 for a scale; 64 rows and full lines.
 TEST(Panels, TakeTheBytesOfTheirFormat) {
   const auto bytes = [](const quant::Format& format, int64_t rows, int64_t columns) {
-    return Panels::empty(format, rows, columns, {0, columns}).bytes();
+    return Panels::of(format, rows, columns, {0, columns}).bytes();
   };
   EXPECT_EQ(bytes({4, 32}, 128, 4096), 128 * (4096 / 2 + 4096 / 32 * 2));
   EXPECT_EQ(bytes({4, 128, quant::Grouping::in_order, true}, 128, 4096), 128 * (4096 / 2 + 4096 / 128 * 3));

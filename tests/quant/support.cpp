@@ -58,8 +58,9 @@ Matrix random_matrix(const QuantizedKind& kind, int64_t rows, uint64_t seed) {
 }
 
 Panels packed(const Matrix& m) {
-  Panels panels = Panels::empty(m.format, m.rows(), m.in_features, m.columns);
+  Panels panels = Panels::of(m.format, m.rows(), m.in_features, m.columns);
   if (m.group_index.defined()) set_groups_(panels, m.group_index);
+  allocate_(panels);
   pack_rows_(panels, /*begin=*/0, m);
   return panels;
 }

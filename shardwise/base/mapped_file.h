@@ -4,7 +4,7 @@
 
 #include "shardwise/base/files.h"
 
-namespace shardwise::text {
+namespace shardwise::base {
 
 /// A read-only memory mapping of a file.
 class MappedFile {
@@ -15,7 +15,11 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
+  const std::string& path() const { return file_.path(); }
   int64_t size() const { return size_; }
+  /// Returns the first byte, at an address that is a multiple of the page size; null for an empty file.
+  /// Reading beyond the end of a file that was truncated since raises SIGBUS.
+  const uint8_t* data() const { return map_; }
   uint64_t fingerprint() const { return file_.fingerprint(); }
 
   /// Copies bytes [offset, offset + length). Throws c10::ValueError naming the file if it was truncated
@@ -23,9 +27,9 @@ class MappedFile {
   void read(int64_t offset, int64_t length, uint8_t* dst) const;
 
  private:
-  base::File file_;  // kept open to query its current size
+  File file_;  // kept open to query its current size
   int64_t size_;
   const uint8_t* map_ = nullptr;
 };
 
-}  // namespace shardwise::text
+}  // namespace shardwise::base

@@ -1,4 +1,4 @@
-#include "shardwise/text/mapped_file.h"
+#include "shardwise/base/mapped_file.h"
 
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
@@ -7,12 +7,12 @@
 #include <cerrno>
 #include <cstring>
 
-namespace shardwise::text {
+namespace shardwise::base {
 
-MappedFile::MappedFile(const std::string& path) : file_(base::File::open_to_read(path)), size_(file_.size()) {
+MappedFile::MappedFile(const std::string& path) : file_(File::open_to_read(path)), size_(file_.size()) {
   if (size_ == 0) return;
   void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, file_.descriptor(), 0);
-  TORCH_CHECK_VALUE(map != MAP_FAILED, "text ", path, ": must be mappable; got: ", std::strerror(errno),
+  TORCH_CHECK_VALUE(map != MAP_FAILED, path, ": must be mappable; got: ", std::strerror(errno),
                     " [SW0153]");
   map_ = static_cast<const uint8_t*>(map);
 }
@@ -27,4 +27,4 @@ void MappedFile::read(int64_t offset, int64_t length, uint8_t* dst) const {
   std::copy_n(map_ + offset, length, dst);  // memcpy must not get the null of an empty vector
 }
 
-}  // namespace shardwise::text
+}  // namespace shardwise::base
