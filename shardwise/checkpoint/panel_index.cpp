@@ -15,8 +15,8 @@ using nlohmann::json;
 
 namespace {
 
-constexpr const char* kFormat = "shardwise.panels";
-constexpr int64_t kVersion = 1;
+constexpr const char* kPanelFormat = "shardwise.panels";
+constexpr int64_t kPanelVersion = 1;
 
 std::optional<std::string> optional_text(const base::Fields& fields, const char* name) {
   if (!fields.find(name)) return std::nullopt;
@@ -32,7 +32,7 @@ PanelOptions read_panel_index(const std::filesystem::path& directory) {
   const std::string path = directory / kPanelIndex;
   const json parsed = base::read_json(path);
   const base::Fields fields(parsed, path + ": ");
-  check_index_format(fields, path, kFormat, kVersion);
+  check_index_format(fields, path, kPanelFormat, kPanelVersion);
   PanelOptions options{fields.integer("tp"), fields.text("dtype"), optional_text(fields, "quantize"),
                        optional_integer(fields, "group_size"), optional_text(fields, "head")};
   TORCH_CHECK_VALUE(options.tp >= 1, path, ": tp must be at least 1; got ", options.tp, " [SW0732]");
@@ -53,7 +53,7 @@ std::string panel_file_name(int64_t rank, int64_t tp) {
 
 void write_panel_index(const std::filesystem::path& directory, const PanelOptions& options) {
   nlohmann::ordered_json out{
-      {"format", kFormat}, {"version", kVersion}, {"tp", options.tp}, {"dtype", options.dtype}};
+      {"format", kPanelFormat}, {"version", kPanelVersion}, {"tp", options.tp}, {"dtype", options.dtype}};
   const auto put = [&](const char* name, const auto& value) {
     out[name] = value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
   };

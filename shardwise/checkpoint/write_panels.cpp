@@ -21,7 +21,7 @@ using quant::Panels;
 
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{8} << 20;
+constexpr int64_t kWriteBytes = int64_t{8} << 20;
 
 /// A tensor to be written.
 struct Written {
@@ -74,8 +74,8 @@ int64_t write_file(const fs::path& path, const std::vector<Written>& tensors, co
   for (const Written& tensor : tensors) {
     const io::TensorInfo& to = file.layout().find(tensor.spec.name);
     const auto* from = static_cast<const char*>(tensor.value.const_data_ptr());
-    for (int64_t begin = 0; begin < to.bytes(); begin += kBlockBytes) {
-      const int64_t bytes = std::min(kBlockBytes, to.bytes() - begin);
+    for (int64_t begin = 0; begin < to.bytes(); begin += kWriteBytes) {
+      const int64_t bytes = std::min(kWriteBytes, to.bytes() - begin);
       file.write(to, begin, bytes, from + begin);
       on_progress(done += bytes, all_bytes);
     }
