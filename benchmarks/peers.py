@@ -1,6 +1,7 @@
-"""PyTorch's side of the benchmarks: the same model and step, in eager mode in one process or as DTensor over Gloo.
+"""PyTorch's side of the benchmarks: the same model and step, in eager mode or compiled in one process, or as DTensor over Gloo.
 
     peers.py eager [bf16]          one process; bf16 with fp32 master weights
+    peers.py compiled [bf16]       the same with torch.compile, whose first steps compile for a minute
     peers.py optimizer [bf16]      what follows backward: norm, clip, fused AdamW, the copy to bf16, zeroing
     peers.py dtensor               one rank, given by RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
     peers.py mlp fp32|bf16         the gated MLP, one process
@@ -283,9 +284,11 @@ def main():
         mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
         serve(train_step(tensor_parallel(Llama(TRAIN_STEP), mesh), is_parallel=True))
         dist.destroy_process_group()
-    elif kind in ("eager", "optimizer"):
+    elif kind in ("eager", "compiled", "optimizer"):
         is_bf16 = sys.argv[2:] == ["bf16"]
         model = Llama(TRAIN_STEP).to(torch.bfloat16 if is_bf16 else torch.float32)
+        if kind == "compiled":
+            model.compile()
         if kind == "optimizer":
             serve(optimizer_step(model, is_bf16))
         else:

@@ -37,11 +37,13 @@ def train_step(rounds, steps):
     split_batch = Candidate("shardwise TP=2, split batch", ours + ["split-batch"], 2, 1)
     one = Candidate("shardwise TP=1, 2 threads", ours + ["sp"], 1, 2)
     eager = Candidate("PyTorch eager, 2 threads", python + ["eager"], 1, 2)
+    compiled = Candidate("PyTorch compiled, 2 threads", python + ["compiled"], 1, 2, peer=True)
     dtensor = Candidate("PyTorch DTensor TP=2+SP, Gloo, 1 thread per rank", python + ["dtensor"], 2, 1)
-    candidates = [sp, eager, dtensor, tp, no_overlap, split_batch, one]
+    candidates = [sp, eager, compiled, dtensor, tp, no_overlap, split_batch, one]
     interleave(candidates, rounds, steps)
     return report("Training step: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s 256, b 4, fp32",
                   candidates, [("PyTorch eager / ours TP=2+SP", eager, sp, 1.45),
+                               ("PyTorch compiled / ours TP=2+SP", compiled, sp, None),
                                ("PyTorch DTensor / ours TP=2+SP", dtensor, sp, 1.35),
                                ("PyTorch eager / ours TP=2", eager, tp, None),
                                ("ours TP=2, no overlap / overlap", no_overlap, tp, None),
@@ -54,11 +56,14 @@ def bf16_step(rounds, steps):
     ours = [str(BUILD / "benchmarks" / "bench_train_step")]
     sp = Candidate("shardwise TP=2+SP, 1 thread per rank", [*ours, "sp", "bf16"], 2, 1)
     tp = Candidate("shardwise TP=2, 1 thread per rank", [*ours, "tp", "bf16"], 2, 1)
-    eager = Candidate("PyTorch eager, 2 threads",
-                      [sys.executable, str(ROOT / "benchmarks" / "peers.py"), "eager", "bf16"], 1, 2)
-    interleave([sp, eager, tp], rounds, steps)
-    return report("Training step in bf16, fp32 master weights, shape as above", [sp, eager, tp],
-                  [("PyTorch eager / ours TP=2+SP", eager, sp, 1.8), ("PyTorch eager / ours TP=2", eager, tp, None)])
+    peer = [sys.executable, str(ROOT / "benchmarks" / "peers.py")]
+    eager = Candidate("PyTorch eager, 2 threads", [*peer, "eager", "bf16"], 1, 2)
+    compiled = Candidate("PyTorch compiled, 2 threads", [*peer, "compiled", "bf16"], 1, 2, peer=True)
+    candidates = [sp, eager, compiled, tp]
+    interleave(candidates, rounds, steps)
+    return report("Training step in bf16, fp32 master weights, shape as above", candidates,
+                  [("PyTorch eager / ours TP=2+SP", eager, sp, 1.8), ("PyTorch compiled / ours TP=2+SP", compiled, sp, None),
+                   ("PyTorch eager / ours TP=2", eager, tp, None)])
 
 
 def optimizer(rounds, steps):
