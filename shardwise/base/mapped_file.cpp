@@ -12,8 +12,7 @@ namespace shardwise::base {
 MappedFile::MappedFile(const std::string& path) : file_(File::open_to_read(path)), size_(file_.size()) {
   if (size_ == 0) return;
   void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE | MAP_NORESERVE, file_.descriptor(), 0);
-  TORCH_CHECK_VALUE(map != MAP_FAILED, path, ": must be mappable; got: ", std::strerror(errno),
-                    " [SW0153]");
+  TORCH_CHECK_VALUE(map != MAP_FAILED, path, ": must be mappable; got: ", std::strerror(errno), " [SW0153]");
   map_ = static_cast<const uint8_t*>(map);
 }
 

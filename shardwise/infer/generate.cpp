@@ -23,9 +23,9 @@ namespace {
 /// A sequence in the batch.
 struct Sequence {
   size_t request;
-  std::vector<int64_t> tokens;  // prompt and generated tokens
-  nn::Cache cache;              // keys and values of the processed tokens
-  int64_t scheduled_rows = 0;   // tokens in the next forward, without drafted ones
+  std::vector<int64_t> tokens;      // prompt and generated tokens
+  nn::Cache cache;                  // keys and values of the processed tokens
+  int64_t scheduled_rows = 0;       // tokens in the next forward, without drafted ones
   std::vector<int64_t> draft = {};  // in the next forward after them
 
   int64_t unprocessed() const { return static_cast<int64_t>(tokens.size()) - cache.length; }

@@ -181,13 +181,10 @@ class RowPacker {
 Panels Panels::of(const Format& format, int64_t rows, int64_t in_features, const Range& columns) {
   const auto counts = columns_of_groups(format, in_features, columns);
   const PanelLayout layout(format.bits, format.has_zero_points, counts);
-  return {format,
-          rows,
-          in_features,
-          columns,
+  return {format,      rows,
+          in_features, columns,
           layout,
-          /*data=*/{},
-          order_of(counts, ascending(columns.size()), format.bits)};
+          /*data=*/{}, order_of(counts, ascending(columns.size()), format.bits)};
 }
 
 int64_t Panels::data_bytes() const {

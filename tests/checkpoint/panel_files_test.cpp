@@ -19,7 +19,6 @@
 namespace shardwise::testing::panel_files_test {
 namespace {
 
-namespace fs = std::filesystem;
 using checkpoint::PanelOptions;
 using config::Config;
 using model::DecoderWeights;
@@ -69,6 +68,11 @@ INSTANTIATE_TEST_SUITE_P(Formats, PanelFiles,
                                            Case{"int4", "llama", at::kBFloat16, 4, 32},
                                            Case{"int4_cut_groups", "gpt2", at::kFloat, 4, 40}),
                          [](const auto& test) { return std::string(test.param.name); });
+
+/// Replaces an element of an int32 tensor.
+void put(Stored& tensor, size_t index, int32_t value) {
+  tensor.bytes.replace(index * 4, 4, std::string(reinterpret_cast<const char*>(&value), 4));
+}
 
 /// A model with int4 weights of one rank, packed from a directory.
 class OneRank : public ::testing::Test {
@@ -159,19 +163,21 @@ TEST_F(OneRank, DamagedIndexesAreRefused) {
 TEST_F(OneRank, DamagedFilesAreRefused) {
   const std::string layout = weight_ + ".layout", where = file_ + ": ";
   const std::string other_layout = " must be the layout of the weight in config.json; got another one";
-  const auto put = [](Stored& tensor, size_t index, int32_t value) {
-    tensor.bytes.replace(index * 4, 4, std::string(reinterpret_cast<const char*>(&value), 4));
+  struct Change {
+    size_t index;
+    int32_t value;
   };
-  for (const auto& [index, value] : std::vector<std::pair<size_t, int32_t>>{{0, 8}, {1, 2}, {2, 3}, {2, -4}})
-    EXPECT_EQ(error_with(layout, [&](Stored& tensor) { put(tensor, index, value); }),
-              where + layout + other_layout)
-        << index;
+  const std::string refused = where + layout + other_layout;
+  for (const Change& change : {Change{0, 8}, Change{1, 2}, Change{2, 3}, Change{2, -4}}) {
+    EXPECT_EQ(error_with(layout, [&](Stored& tensor) { put(tensor, change.index, change.value); }), refused)
+        << change.index;
+  }
   EXPECT_EQ(error_with(layout,
                        [](Stored& tensor) {
                          tensor.shape = {1};
                          tensor.bytes.resize(4);
                        }),
-            where + layout + other_layout);
+            refused);
   EXPECT_PRED2(contains,
                error_with(layout,
                           [](Stored& tensor) {
@@ -218,11 +224,7 @@ TEST(PanelOrder, MustHaveEveryColumnOnce) {
   };
   const std::string rule = file + ": " + name + " must have every column of the weight once; got others";
   for (const int32_t column : {-1, 0, 100, 101}) {  // for column 1
-    EXPECT_EQ(error_with([&](StoredTensors& tensors) {
-                tensors.at(name).bytes.replace(4, 4, std::string(reinterpret_cast<const char*>(&column), 4));
-              }),
-              rule)
-        << column;
+    EXPECT_EQ(error_with([&](StoredTensors& tensors) { put(tensors.at(name), 1, column); }), rule) << column;
   }
   EXPECT_EQ(error_with([&](StoredTensors& tensors) { tensors.erase(name); }), rule);
 }

@@ -33,7 +33,8 @@ void check_rejection(const c10::Error& error);
 std::vector<Target> config_targets();
 /// A safetensors file, the index of a model directory and of a sharded directory.
 std::vector<Target> tensor_targets();
-/// Packed GPTQ and AWQ weights, panel files and their index, the optimizer's state with the progress of a run.
+/// Packed GPTQ and AWQ weights, panel files and their index, the optimizer's state with the progress of a
+/// run.
 std::vector<Target> weight_targets();
 /// tokenizer.json, tokenizer.model and the settings beside it, a chat template, special_tokens_map.json, a
 /// token file.
