@@ -15,7 +15,6 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  const std::string& path() const { return file_.path(); }
   int64_t size() const { return size_; }
   /// Returns the first byte, at an address that is a multiple of the page size; null for an empty file.
   /// Reading beyond the end of a file that was truncated since raises SIGBUS.

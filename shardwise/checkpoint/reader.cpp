@@ -43,7 +43,7 @@ std::optional<double> read_source(const TensorSource& source, int64_t dim, const
   const std::vector<base::Range> blocks = io::block_rows(*source.tensor, dim, slice, kBlockBytes);
   std::vector<std::optional<double>> found(blocks.size());
   kernels::for_ranges(std::ssize(blocks), kBlockBytes, [&](int64_t begin, int64_t end) {
-    const at::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;  // each thread has its own mode
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const at::Tensor block = part.narrow(/*dim=*/0, blocks[i].begin, blocks[i].size());
       read_block(*source.file, io::block_of(*source.tensor, dim, slice, blocks[i]), block);

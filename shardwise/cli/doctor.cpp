@@ -101,8 +101,7 @@ doctor::Tokens tokens_of(const DoctorOptions& o, const ModelSource& model) {
 void check(const DoctorOptions& o, const ModelSource& model) {
   TORCH_CHECK_VALUE(o.model.tp >= 2, "doctor: --tp must be at least 2; got ", o.model.tp, " [SW0048]");
   TORCH_CHECK_VALUE(!model.maps_panels(),
-                    "doctor: --model must have weights that can be trained; got the panel "
-                    "files in ",
+                    "doctor: --model must have weights that can be trained; got the panel files in ",
                     model.directory().string(), " [SW0743]");
   TORCH_CHECK_VALUE(!model.config().quantization,
                     "doctor: the weights must not be quantized, because doctor runs backward; got ",

@@ -70,7 +70,7 @@ ModelOptions panel_options(const std::string& command, ModelOptions o,
                     o.dtype, " [SW0741]");
   const bool is_quantized_anew = o.quantize || o.group_size || o.head;
   TORCH_CHECK_VALUE(!is_quantized_anew, command,
-                    ": --quantize, --group-size and --head are those of the panel ", "files in ", directory,
+                    ": --quantize, --group-size and --head are those of the panel files in ", directory,
                     ", and cannot be given; got ", o.quantize.value_or(o.head.value_or("--group-size")),
                     " [SW0742]");
   o.dtype = written.dtype;

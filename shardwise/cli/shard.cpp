@@ -70,8 +70,9 @@ void check_packs(const ModelSource& model) {
       quant::inference_format(model.dtype(), kernels::kPanelOutputs, kernels::kPanelOutputs).has_value();
   TORCH_CHECK_VALUE(
       packs_bf16 || model.config().quantization,
-      "shard: --packed needs weights that are packed: quantized ones, or bf16 on a processor with ",
-      "AVX512-BF16; got ", model.dtype_name(), " on ", base::name_of(base::best_isa()), " [SW0745]");
+      "shard: --packed needs weights that are packed: quantized ones, or bf16 on a processor with "
+      "AVX512-BF16; got ",
+      model.dtype_name(), " on ", base::name_of(base::best_isa()), " [SW0745]");
 }
 
 std::string to_text(const ShardOptions& o, const WriteSummary& written, double seconds) {
