@@ -50,6 +50,42 @@ at::Tensor loss_terms(const at::Tensor& logits_any, const at::Tensor& labels_any
 
 namespace {
 
+/// Returns log Σ exp(max[i] − max) · sum[i] over a token's shards, whose values are `stride` apart.
+/// Computed with libm: at::exp is MKL's vmsExp, whose first call in a process may choose other code, and so
+/// give other bits, in one of several threads that make it at once.
+template <class A>
+A log_sum_of(const A* maxima, const A* sums, int64_t shards, int64_t stride) {
+  A max = maxima[0];
+  for (int64_t i = 1; i < shards; ++i) max = std::max(max, maxima[i * stride]);
+  A sum = 0;
+  for (int64_t i = 0; i < shards; ++i) sum += std::exp(maxima[i * stride] - max) * sums[i * stride];
+  return std::log(sum);
+}
+
+template <class A>
+void log_sums_of(const at::Tensor& terms, const at::Tensor& result) {
+  const int64_t shards = terms.size(0), n = terms.size(2), stride = terms.size(1) * n;
+  const A* const maxima = elements<A>(terms);
+  A* const log_sum = elements_<A>(result);
+  for_ranges(n, 16 * shards, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) log_sum[i] = log_sum_of(maxima + i, maxima + n + i, shards, stride);
+  });
+}
+
+}  // namespace
+
+at::Tensor log_sums(const at::Tensor& terms_any) {
+  const at::Tensor terms = terms_any.contiguous();
+  TORCH_CHECK_VALUE(terms.dim() == 3 && terms.size(0) > 0 && terms.size(1) >= 3,
+                    "log_sums: terms must be [shards, 3 or 4, n]; got ", terms.sizes(), " [SW0747]");
+  check_tensor("log_sums", "terms", terms, terms.sizes(), accumulator_type(terms.scalar_type()));
+  const at::Tensor result = at::empty({terms.size(2)}, terms.options());
+  terms.scalar_type() == at::kDouble ? log_sums_of<double>(terms, result) : log_sums_of<float>(terms, result);
+  return result;
+}
+
+namespace {
+
 template <class A>
 RowGradient<A> row_gradient(const LossGradient& gradient, A lse) {
   const TokenLoss& loss = gradient.loss;

@@ -27,6 +27,11 @@ struct TokenLoss {
 at::Tensor loss_terms(const at::Tensor& logits, const at::Tensor& labels, int64_t begin,
                       const TokenLoss& loss = {});
 
+/// Returns log Σ exp(logit − max) over the vocabulary, where max is a token's largest logit of all shards,
+/// from `terms` [shards, loss.terms(), n], the loss_terms of each shard → [n]. A shard whose largest logit is
+/// −inf adds nothing.
+at::Tensor log_sums(const at::Tensor& terms);
+
 /// The parameters of a backward pass that all tokens share.
 struct LossGradient {
   double scale;

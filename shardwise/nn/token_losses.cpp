@@ -71,8 +71,7 @@ TokenLosses token_losses(const Tensor& logits, const Tensor& labels, const LossO
   const base::Split split = base::Split::even("loss terms", of_token.terms() * t, group.size());
   const Tensor terms = group.all_gather(local, split).view({t, of_token.terms(), logits.size(0)});
   const Tensor maxima = terms.select(1, 0), max = maxima.amax(0);
-  // A shard without a finite logit has Σ exp = 0, and its maximum, −inf, makes the factor 0.
-  const Tensor log_sum = ((maxima - max).exp() * terms.select(1, 1)).sum(0).log(), lse = max + log_sum;
+  const Tensor log_sum = kernels::log_sums(terms), lse = max + log_sum;
   Tensor value = log_sum - (terms.select(1, 2).sum(0) - max) * of_token.label_weight();
   if (of_token.is_smoothed()) {
     const Tensor origins = maxima.masked_fill(maxima.isinf(), 0);

@@ -5,6 +5,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -57,16 +58,18 @@ struct Sharded {
 
   /// Every term has the origin of its shard.
   void combine() {
-    at::Tensor sum, target, all;
+    std::vector<at::Tensor> all_terms;
+    at::Tensor target, all;
     for (size_t i = 0; i < logits.size(); ++i) {
       const at::Tensor terms = loss_terms(logits[i], labels, begins[i], of_token);
-      const at::Tensor origin = terms[0].masked_fill(terms[0].isinf(), 0), factor = origin.exp();
+      const at::Tensor origin = terms[0].masked_fill(terms[0].isinf(), 0);
       const auto add = [](at::Tensor& to, const at::Tensor& part) { to = to.defined() ? to + part : part; };
-      add(sum, terms[1] * factor);
+      all_terms.push_back(terms);
       add(target, terms[2]);
       if (of_token.is_smoothed()) add(all, terms[3] + origin * logits[i].size(1));
     }
-    lse = sum.log();
+    const at::Tensor stacked = at::stack(all_terms);
+    lse = log_sums(stacked) + stacked.select(1, 0).amax(0);
     losses = lse - target * of_token.label_weight() + lse.square() * of_token.z_loss;
     if (all.defined()) losses = losses - all * of_token.class_weight();
     losses = losses.masked_fill(labels == kIgnore, 0);
@@ -155,6 +158,19 @@ TEST(CrossEntropy, EmptyShardContributesNothing) {
   EXPECT_EQ(loss_terms(at::empty({0, 5}), at::empty({0}, at::kLong), 0).numel(), 0);
 }
 
+TEST(CrossEntropy, SumsOfShardsWithoutFiniteLogits) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const at::Tensor terms = at::zeros({3, 3, 2});
+  terms.select(1, 0).copy_(at::tensor({-infinity, 1.0f, 2.0f, -infinity, -infinity, -200.0f}).view({3, 2}));
+  terms.select(1, 1).copy_(at::tensor({0.0f, 3.0f, 5.0f, 0.0f, 0.0f, 7.0f}).view({3, 2}));
+  const at::Tensor sums = log_sums(terms);
+  EXPECT_FLOAT_EQ(sums[0].item<float>(), std::log(5.0f));
+  EXPECT_FLOAT_EQ(sums[1].item<float>(), std::log(3.0f));
+  terms.select(1, 0).fill_(-infinity);
+  EXPECT_TRUE(std::isnan(log_sums(terms)[0].item<float>()));
+  EXPECT_EQ(log_sums(at::empty({2, 4, 0})).numel(), 0);
+}
+
 TEST(CrossEntropy, HandlesMaskedAndNaNLogits) {
   const float infinity = std::numeric_limits<float>::infinity(),
               nan = std::numeric_limits<float>::quiet_NaN();
@@ -168,6 +184,9 @@ TEST(CrossEntropy, RejectsMismatchedShapes) {
   const at::Tensor logits = at::zeros({3, 4}), labels = at::zeros({3}, at::kLong), lse = at::zeros({3});
   EXPECT_THROW(loss_terms(at::zeros({3}), labels, 0), c10::ValueError);
   EXPECT_THROW(loss_terms(logits, at::zeros({2}, at::kLong), 0), c10::ValueError);
+  EXPECT_THROW(log_sums(at::zeros({3, 2})), c10::ValueError);
+  EXPECT_THROW(log_sums(at::zeros({0, 3, 2})), c10::ValueError);
+  EXPECT_THROW(log_sums(at::zeros({1, 3, 2}, at::kBFloat16)), c10::ValueError);
   EXPECT_THROW(loss_terms(logits, labels.to(at::kInt), 0), c10::ValueError);
   EXPECT_THROW(backward(logits, labels, 0, at::zeros({4}), {1, kIgnore}), c10::ValueError);
   EXPECT_THROW(backward(logits, labels, 0, lse.to(at::kDouble), {1, kIgnore}), c10::ValueError);

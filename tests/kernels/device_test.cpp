@@ -46,6 +46,7 @@ std::vector<KernelCall> forward_ops() {
        }},
       {"dropout", {x}, [](Tensors& t) { dropout(t[0], 0.5, RandomKey::of(1), 0); }},
       {"loss_terms", {x, ids()}, [](Tensors& t) { loss_terms(t[0], t[1], 0); }},
+      {"log_sums", {row.view({1, 4, 2})}, [](Tensors& t) { log_sums(t[0]); }},
       {"embedding", {out, ids(), x}, [](Tensors& t) { kernels::embedding_out(t[0], t[1], t[2], 0); }},
       {"product", {at::empty({3, 3}), x, x.t()}, [](Tensors& t) { product_out(t[0], t[1], t[2]); }},
       {"attention",
