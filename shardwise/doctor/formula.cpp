@@ -21,6 +21,7 @@
 #include <string>
 
 #include "shardwise/checkpoint/dtype.h"
+#include "shardwise/doctor/quantization_formula.h"
 #include "shardwise/io/safetensors.h"
 
 namespace shardwise::doctor {
@@ -46,13 +47,14 @@ struct FormulaLayer {
   FormulaAffine mlp_norm, gate, up, down;
 };
 
-/// Embeddings, final norm and head. A tied head is the embedding.
+/// Embeddings, final norm and head, which has no bias. A tied head is the embedding.
 struct FormulaOuterWeights {
   Tensor embedding, positions;  // [v, h], and [positions, h] if learned
   FormulaAffine norm, head;
 };
 
-/// A directory of dense weights; each tensor is converted to fp64 when read.
+/// A directory of dense weights. Each tensor is converted to fp64 when read, and quantized if the config says
+/// so.
 class StandardWeights {
  public:
   /// Errors: those of io::SafetensorsDirectory.
@@ -70,6 +72,10 @@ class StandardWeights {
   bool has(const std::string& name) const { return files_.contains(name); }
   Tensor tensor(const std::string& name) const;
   Tensor tensor_if_stored(const std::string& name) const;
+  /// Reads the embedding or the head, whose rows are quantized to int8.
+  Tensor embedding(const std::string& name) const;
+  /// A linear layer whose weight is stored as `weight`, [out, in], or a norm.
+  FormulaAffine affine(const std::string& module, const Tensor& weight) const;
   FormulaAffine affine(const std::string& module) const;
   FormulaAffine conv1d(const std::string& module) const;
   /// "transformer.", or an empty string for files of the model without a head.
@@ -87,7 +93,8 @@ FormulaAffine outputs(const FormulaAffine& fused, int64_t begin, int64_t size) {
 
 StandardWeights::StandardWeights(const std::filesystem::path& directory, const Config& config)
     : files_(directory.string()), config_(config) {
-  TORCH_INTERNAL_ASSERT(!config.quantization, "the formulas need dense weights");
+  TORCH_INTERNAL_ASSERT(!config.quantization || !config.quantization->is_packed(),
+                        "the formulas need dense files");
 }
 
 Tensor StandardWeights::tensor(const std::string& name) const {
@@ -101,14 +108,24 @@ Tensor StandardWeights::tensor_if_stored(const std::string& name) const {
   return has(name) ? tensor(name) : Tensor();
 }
 
+Tensor StandardWeights::embedding(const std::string& name) const {
+  const Tensor stored = tensor(name);
+  return config_.quantization ? quantized_values(stored, /*bits=*/8, /*group_size=*/0) : stored;
+}
+
+FormulaAffine StandardWeights::affine(const std::string& module, const Tensor& weight) const {
+  const Tensor bias = tensor_if_stored(module + ".bias");
+  if (!config_.quantization || weight.dim() == 1) return {weight, bias};
+  return {quantized_values(weight, config_.quantization->bits, config_.quantization->group_size), bias};
+}
+
 FormulaAffine StandardWeights::affine(const std::string& module) const {
-  return {tensor(module + ".weight"), tensor_if_stored(module + ".bias")};
+  return affine(module, tensor(module + ".weight"));
 }
 
 /// Reads GPT-2's linear layer, whose weight is stored as [in, out].
 FormulaAffine StandardWeights::conv1d(const std::string& module) const {
-  const FormulaAffine stored = affine(module);
-  return {stored.weight.t(), stored.bias};
+  return affine(module, tensor(module + ".weight").t());
 }
 
 FormulaLayer StandardWeights::llama_layer(const std::string& layer) const {
@@ -168,15 +185,15 @@ std::string StandardWeights::gpt2_prefix() const {
 
 FormulaOuterWeights StandardWeights::gpt2_outer_weights() const {
   const std::string prefix = gpt2_prefix();
-  return {tensor(prefix + "wte.weight"), tensor(prefix + "wpe.weight"), affine(prefix + "ln_f"), {}};
+  return {embedding(prefix + "wte.weight"), tensor(prefix + "wpe.weight"), affine(prefix + "ln_f"), {}};
 }
 
 FormulaOuterWeights StandardWeights::outer_weights() const {
   FormulaOuterWeights outer =
       config_.model_type == "gpt2"
           ? gpt2_outer_weights()
-          : FormulaOuterWeights{tensor("model.embed_tokens.weight"), {}, affine("model.norm"), {}};
-  outer.head = config_.tie_word_embeddings ? FormulaAffine{outer.embedding, {}} : affine("lm_head");
+          : FormulaOuterWeights{embedding("model.embed_tokens.weight"), {}, affine("model.norm"), {}};
+  outer.head = {config_.tie_word_embeddings ? outer.embedding : embedding("lm_head.weight"), {}};
   return outer;
 }
 

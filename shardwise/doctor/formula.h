@@ -19,12 +19,13 @@ namespace shardwise::doctor {
 
 /// Returns the logits, in fp64, of the checkpoint in `directory`, whose tensors have their standard names.
 /// `valid`: the range of each sequence that has tokens; empty: all. Padding attends to nothing; its learned
-/// position is 0 before the first token and continues to count after the last.
+/// position is 0 before the first token and continues to count after the last. If the config quantizes on
+/// load, weights have the values of quantization_formula.h, embedding and head in int8 with a scale per row.
 /// Shapes: ids [s, b] int64 → [s, b, v].
 /// Cost: no communication. Memory: weights of embedding, final norm, head and one layer in fp64, and all
 /// attention scores of a layer.
-/// Errors: those of io::SafetensorsDirectory; TORCH_INTERNAL_ASSERT for quantized weights or an unsupported
-/// family.
+/// Errors: those of io::SafetensorsDirectory; TORCH_INTERNAL_ASSERT for files of quantized weights or an
+/// unsupported family.
 at::Tensor formula_logits(const std::filesystem::path& directory, const config::Config& config,
                           const at::Tensor& ids, const std::vector<base::Range>& valid);
 

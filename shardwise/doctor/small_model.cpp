@@ -12,7 +12,9 @@ using config::Config;
 
 namespace {
 
-constexpr int64_t kHidden = 24, kWindow = 5;
+/// Two ranks have enough rows of most linear layers to pack bf16 weights for inference.
+constexpr int64_t kHidden = 60;
+constexpr int64_t kWindow = 5;
 constexpr const char *kText = "text", *kConfig = "config.json";
 constexpr size_t kTextBytes = 4096;
 constexpr int64_t kScheduledSteps = 8;  // of the learning rate; the smoke test runs fewer

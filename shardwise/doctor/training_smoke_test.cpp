@@ -7,6 +7,7 @@
 
 #include "shardwise/checkpoint/checkpoint.h"
 #include "shardwise/doctor/adamw_formula.h"
+#include "shardwise/doctor/inference_checks.h"
 #include "shardwise/doctor/reference.h"
 
 namespace shardwise::doctor {
@@ -213,7 +214,8 @@ void append(Checks& checks, const Checks& more) {
   checks.insert(checks.end(), more.begin(), more.end());
 }
 
-/// Trains, saves a checkpoint, and compares the next step of the live run with that of a resumed run.
+/// Trains, saves a checkpoint, compares the next step of the live run with that of a resumed run, and
+/// generates from the checkpoint.
 Checks test_save_and_resume(const TrainingSmokeTest& smoke_test, const comm::Group& group) {
   const train::TrainOptions options = smoke_test_options(smoke_test, Parallelism::tp_sp, group.size());
   const std::filesystem::path saved = smoke_test.directory / "run";
@@ -225,6 +227,8 @@ Checks test_save_and_resume(const TrainingSmokeTest& smoke_test, const comm::Gro
   Checks checks = run.checks();
   checks.push_back(resume);
   if (group.rank() == 0) checks.push_back(check_logits(checkpoint));
+  append(checks,
+         run_inference_checks({checkpoint, smoke_test.directory / "panels", smoke_test.dtype}, group));
   return checks;
 }
 

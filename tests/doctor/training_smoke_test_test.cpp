@@ -34,8 +34,9 @@ TEST(TrainingSmokeTest, PassesForEveryPreset) {
       EXPECT_TRUE(check.passed) << name << ": " << check.title() << ": " << check.detail;
       titles.push_back(check.name);
     }
-    EXPECT_EQ(titles,
-              (Names{"training text", "optimizer", "training text", "optimizer", "checkpoint", "formula"}));
+    EXPECT_EQ(titles, (Names{"training text", "optimizer", "training text", "optimizer", "checkpoint",
+                             "formula", "generation", "generation", "generation", "generation", "panel files",
+                             "generation", "generation"}));
   }
 }
 
