@@ -63,8 +63,7 @@ std::optional<config::Quantization> loaded_quantization(const std::string& comma
 ModelOptions panel_options(const std::string& command, ModelOptions o,
                            const checkpoint::PanelOptions& written) {
   const std::string& directory = *o.model;
-  TORCH_CHECK_VALUE(o.tp == written.tp, command, ": --tp must be that of the panel files in ", directory,
-                    ", ", written.tp, "; got ", o.tp, " [SW0740]");
+  check_tp_of_panels(command, directory, o.tp, written);
   TORCH_CHECK_VALUE(o.dtype == "auto" || o.dtype == written.dtype, command,
                     ": --dtype must be that of the panel files in ", directory, ", ", written.dtype, "; got ",
                     o.dtype, " [SW0741]");
@@ -81,6 +80,12 @@ ModelOptions panel_options(const std::string& command, ModelOptions o,
 }
 
 }  // namespace
+
+void check_tp_of_panels(const std::string& command, const std::string& directory, int64_t tp,
+                        const checkpoint::PanelOptions& written) {
+  TORCH_CHECK_VALUE(tp == written.tp, command, ": --tp must be that of the panel files in ", directory, ", ",
+                    written.tp, "; got ", tp, " [SW0740]");
+}
 
 ModelSource::ModelSource(const std::string& command, const ModelOptions& options) : options_(options) {
   TORCH_CHECK_VALUE(options.model, command, ": --model must name a checkpoint directory; got none [SW0042]");

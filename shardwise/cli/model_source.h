@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shardwise/checkpoint/load_cost.h"
+#include "shardwise/checkpoint/panel_index.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/model/decoder.h"
 #include "shardwise/text/tokenizer.h"
@@ -33,6 +34,11 @@ void add_quantize_flags(Flags& flags, ModelOptions& options);
 /// Adds --model, --tokenizer, --dtype, --load-format, --quantize, --group-size, --head, --activations and
 /// --tp.
 void add_model_flags(Flags& flags, ModelOptions& options);
+
+/// Errors: c10::ValueError, beginning with `command`, if the panel files in `directory` are not for `tp`
+/// ranks.
+void check_tp_of_panels(const std::string& command, const std::string& directory, int64_t tp,
+                        const checkpoint::PanelOptions& written);
 
 /// A checked model, known before any rank starts.
 class ModelSource {

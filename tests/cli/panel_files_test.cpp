@@ -69,6 +69,35 @@ TEST_F(PanelCommand, LogsWhatIsMapped) {
   EXPECT_PRED2(contains, result.errors, " s from " + out_);
 }
 
+TEST_F(PanelCommand, InspectListsThem) {
+  pack(2, {"--quantize", "int4", "--group-size", "32"});
+  const json found = document({"inspect", out_, "--tp", "2"});
+  EXPECT_EQ(found["tp"], 2);
+  EXPECT_EQ(found["dtype"], "fp32");
+  EXPECT_EQ(found["quantize"], "int4");
+  EXPECT_EQ(found["group_size"], 32);
+  EXPECT_EQ(found["head"], nullptr);
+  EXPECT_EQ(found["parameters"], document({"inspect", model_})["parameters"]);
+  std::vector<int64_t> sums(2);
+  std::map<std::string, json> by_name;
+  for (const json& tensor : found["tensors"]) {
+    by_name[tensor["name"]] = tensor;
+    for (size_t rank = 0; rank < 2; ++rank) sums[rank] += tensor["rank_bytes"][rank].get<int64_t>();
+  }
+  EXPECT_EQ(found["rank_bytes"], json(sums));
+  int64_t of_files = 0;
+  for (const char* file : {"/panels-0-of-2.safetensors", "/panels-1-of-2.safetensors"})
+    of_files += static_cast<int64_t>(fs::file_size(out_ + file));
+  EXPECT_EQ(found["bytes"].get<int64_t>() + found["bytes_read"].get<int64_t>(), of_files);
+  EXPECT_EQ(by_name.at("model.layers.0.mlp.down_proj.weight")["packed"], true);
+  EXPECT_EQ(by_name.at("model.norm.weight")["packed"], false);
+  EXPECT_EQ(by_name.at("model.norm.weight")["dtype"], "F32");
+  const std::string text = run({"inspect", out_}).output;
+  EXPECT_PRED2(contains, text, "packed for 2 ranks, fp32, int4 in groups of 32; per rank ");
+  expect_refused({"inspect", out_, "--tp", "3"},
+                 {"inspect: --tp must be that of the panel files", "2; got 3"});
+}
+
 TEST_F(PanelCommand, ValidationErrors) {
   const Words shard{"shard", model_, out_, "--tp", "2"};
   const auto refused = [&](Words argv, const Words& more, const Words& named) {
@@ -94,10 +123,8 @@ TEST_F(PanelCommand, ValidationErrors) {
   refused({"doctor", "--model", out_, "--tp", "2"}, {}, {"doctor: --model must have weights that can be"});
   const std::string again = scratch_ / "again";
   refused({"shard", out_, again, "--tp", "2"}, {"--packed"}, {"shard: IN must not be packed already"});
-  for (const Words& argv : std::vector<Words>{{"shard", out_, again, "--tp", "2"},
-                                              {"merge", out_, again},
-                                              {"inspect", out_},
-                                              training({"train", "--init", out_})})
+  for (const Words& argv : std::vector<Words>{
+           {"shard", out_, again, "--tp", "2"}, {"merge", out_, again}, training({"train", "--init", out_})})
     refused(argv, {}, {"packed for generate and eval; give the directory from which it was made"});
 }
 
