@@ -9,7 +9,8 @@ template <class T>
 void forward_row(T* __restrict y, const T* __restrict gate, const T* __restrict up, int64_t f) {
   for (int64_t i = 0; i < f; ++i) {
     const auto g = widen(gate[i]);
-    y[i] = narrow<T>(g / (1 + exp_of(-g)) * widen(up[i]));
+    const auto sigmoid = 1 / (1 + exp_of(-g));  // g / (1 + …) would be divided again where exp is infinite
+    y[i] = narrow<T>(g * sigmoid * widen(up[i]));
   }
 }
 
