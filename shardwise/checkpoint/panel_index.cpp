@@ -28,6 +28,8 @@ std::optional<int64_t> optional_integer(const base::Fields& fields, const char* 
   return fields.integer(name);
 }
 
+}  // namespace
+
 PanelOptions read_panel_index(const std::filesystem::path& directory) {
   const std::string path = directory / kPanelIndex;
   const json parsed = base::read_json(path);
@@ -40,8 +42,6 @@ PanelOptions read_panel_index(const std::filesystem::path& directory) {
                     ": dtype must be fp32 or bf16; got ", options.dtype, " [SW0733]");
   return options;
 }
-
-}  // namespace
 
 bool has_panel_files(const std::filesystem::path& directory) {
   return base::exists(directory / kPanelIndex);

@@ -28,6 +28,8 @@ std::string panel_file_name(int64_t rank, int64_t tp);
 
 /// Errors: base::FileError.
 void write_panel_index(const std::filesystem::path& directory, const PanelOptions& options);
+/// Errors: c10::ValueError naming file, field and rule.
+PanelOptions read_panel_index(const std::filesystem::path& directory);
 /// Reads the index and the headers of all files. Errors: c10::ValueError naming file, field and rule.
 PanelOptions check_panel_files(const std::filesystem::path& directory);
 

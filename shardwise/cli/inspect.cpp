@@ -35,6 +35,7 @@ void print_found(const Found& found, bool as_json) {
 
 void inspect_panel_files(const std::filesystem::path& directory, const InspectOptions& o) {
   const checkpoint::PanelInspection found = checkpoint::inspect_panels(directory);
+  config::warn_of_unknown_tokens(found.config, "inspect");
   if (o.tp) check_tp_of_panels("inspect", directory, *o.tp, found.options);
   print_found(found, o.json);
 }

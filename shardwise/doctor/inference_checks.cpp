@@ -12,6 +12,7 @@
 #include "shardwise/checkpoint/panel_files.h"
 #include "shardwise/doctor/formula.h"
 #include "shardwise/doctor/quantization_formula.h"
+#include "shardwise/doctor/reference.h"
 #include "shardwise/infer/generate.h"
 
 namespace shardwise::doctor {
@@ -89,12 +90,6 @@ std::unique_ptr<DecoderWeights> unpacked(const std::filesystem::path& directory,
   return weights;
 }
 
-/// Returns the logits of every token of a text, [s, v].
-Tensor logits_of(const DecoderWeights& weights, const Tensor& ids) {
-  const nn::Step step(weights.group(), ids.size(0), kernels::RandomKey::of(0));
-  return model::Decoder<nn::Invariant>(weights).logits(ids, step).local().select(/*dim=*/1, 0);
-}
-
 double logprob_of(const Tensor& row, int64_t token) {
   return (row[token] - row.logsumexp(0)).item<double>();
 }
@@ -118,8 +113,9 @@ void compare_text(TokenErrors& errors, const std::filesystem::path& directory, c
   std::vector<int64_t> text = request.prompt;
   text.insert(text.end(), completion.token_ids.begin(), completion.token_ids.end() - 1);
   const Tensor ids = at::tensor(text, at::kLong).unsqueeze(/*dim=*/1);
-  const Tensor logits = formula_logits(directory, config, ids, /*valid=*/{}).select(/*dim=*/1, 0);
-  const Tensor rounded_logits = rounded ? logits_of(*rounded, ids).to(at::kDouble) : logits;
+  const Tensor logits = formula_logits(directory, config, ids, /*valid=*/{}).squeeze(/*dim=*/1);
+  const Tensor rounded_logits =
+      rounded ? logits_of(*rounded, ids, /*valid=*/{}).squeeze(/*dim=*/1).to(at::kDouble) : logits;
   raise(errors.scale, logits.abs().max().item<double>());
   for (size_t i = 0; i < completion.token_ids.size(); ++i) {
     const auto position = static_cast<int64_t>(request.prompt.size() + i) - 1;

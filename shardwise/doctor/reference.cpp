@@ -115,12 +115,6 @@ Valid padded(int64_t s) {
   return {{0, s}, {s / 3, s}, {2, s - 2}};
 }
 
-Tensor logits_of(const model::DecoderWeights& weights, const Tensor& ids, const Valid& valid) {
-  nn::Step step(weights.group(), ids.size(0), kernels::RandomKey::of(0));
-  step.valid = valid;
-  return model::Decoder<nn::Invariant>(weights).logits(ids, step).local();
-}
-
 /// Returns the largest difference of the logits of tokens, ignoring padding.
 Difference largest_difference(const Tensor& logits, const Tensor& formula, const Valid& valid) {
   Difference all;
@@ -201,6 +195,12 @@ Check check_gradients(const DecoderWeights& weights, const TestCase& test_case, 
   if (all.agrees()) return {"gradients", test_case.name, true, "directional derivative " + values};
   return {"gradients", test_case.name, false,
           wrong_gradient(weights, derivative) + " wrong: directional derivative " + values};
+}
+
+Tensor logits_of(const DecoderWeights& weights, const Tensor& ids, const Valid& valid) {
+  nn::Step step(weights.group(), ids.size(0), kernels::RandomKey::of(0));
+  step.valid = valid;
+  return model::Decoder<nn::Invariant>(weights).logits(ids, step).local();
 }
 
 Check check_logits(const std::filesystem::path& directory) {

@@ -30,6 +30,11 @@ Check check_loss(const TestCase& test_case, const Results& reference);
 /// `weights` temporarily. Cost: four forwards; on failure four more per parameter.
 Check check_gradients(const model::DecoderWeights& weights, const TestCase& test_case, uint64_t seed);
 
+/// Returns the logits of an unsharded model. `valid`: as in formula_logits. Shapes: ids [s, b] int64 → [s, b,
+/// v].
+at::Tensor logits_of(const model::DecoderWeights& weights, const at::Tensor& ids,
+                     const std::vector<base::Range>& valid);
+
 /// Checks the logits of the checkpoint in `directory` at TP=1 in fp64, loaded and computed as for generation,
 /// against formula_logits: of sequences without padding, and padded on either side. Not collective. Errors:
 /// those of checkpoint::load_weights and formula_logits.

@@ -96,6 +96,9 @@ TEST_F(PanelCommand, InspectListsThem) {
   EXPECT_PRED2(contains, text, "packed for 2 ranks, fp32, int4 in groups of 32; per rank ");
   expect_refused({"inspect", out_, "--tp", "3"},
                  {"inspect: --tp must be that of the panel files", "2; got 3"});
+  scratch_.put("panels/shardwise.panels.json",
+               R"({"format": "shardwise.panels", "version": 1, "tp": 1000000000000000000, "dtype": "fp32"})");
+  expect_refused({"inspect", out_}, {"panels-0-of-1000000000000000000.safetensors"});
 }
 
 TEST_F(PanelCommand, ValidationErrors) {
