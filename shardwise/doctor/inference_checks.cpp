@@ -57,7 +57,8 @@ std::vector<infer::Request> requests_for(const Config& config) {
   return requests;
 }
 
-/// Generates with fewer places than texts and fewer rows than the prompts have. Collective.
+/// Generates with a smaller batch than there are texts, and fewer rows per forward than the prompts have.
+/// Collective.
 std::vector<Completion> generated(const DecoderWeights& weights) {
   return infer::generate(weights, requests_for(weights.config()), /*eos_token_ids=*/{},
                          {.sequences = 2, .rows = 8})
