@@ -22,6 +22,11 @@ struct Shape {
 const std::vector<Shape> kShapes = {{1, 1, 1},      {33, 24, 101},   {0, 5, 7},   {5, 0, 7}, {5, 7, 0},
                                     {128, 96, 128}, {257, 129, 131}, {3, 70, 37}, {4, 33, 2}};
 
+/// Many rows, around the ends of blocks of 32, 128, 768 and 1024.
+const std::vector<Shape> kLargeShapes = {{256, 1, 1},       {256, 32, 33},   {271, 31, 65},
+                                         {272, 768, 64},    {289, 769, 97},  {384, 1600, 31},
+                                         {1057, 1537, 130}, {300, 770, 1500}};
+
 /// The rounding error of a sum of k products of operands of magnitude 1: k·u relative to √k (Higham 2002,
 /// §3.1).
 double bound(at::ScalarType dtype, int64_t k) {
@@ -40,22 +45,40 @@ Tensor operand(int64_t rows, int64_t columns, bool is_transposed, uint64_t seed,
                        : testing::random_tensor({rows, columns}, seed, dtype);
 }
 
+/// Compares y = a·b and y += a·b, where either operand may be transposed, with fp64.
+void expect_fp64_products(const Shape& shape, at::ScalarType dtype) {
+  const auto& [m, k, n] = shape;
+  for (const int transposed : {0, 1, 2, 3}) {
+    SCOPED_TRACE(::testing::Message() << m << "x" << k << "x" << n << " " << dtype << " " << transposed);
+    const Tensor a = operand(m, k, transposed & 1, 1, dtype), b = operand(k, n, transposed & 2, 2, dtype);
+    const Tensor expected = a.to(at::kDouble).matmul(b.to(at::kDouble));
+    Tensor y = at::empty({m, n}, at::TensorOptions(dtype)).fill_(NAN);
+    product_out(y, a, b);
+    EXPECT_LE(error(y, expected), bound(dtype, k));
+    Tensor sum = testing::random_tensor({m, n}, 3, dtype);
+    const Tensor expected_sum = sum.to(at::kDouble) + expected;
+    add_product_(sum, a, b);
+    EXPECT_LE(error(sum, expected_sum), 2 * bound(dtype, k));
+  }
+}
+
 TEST(Product, MatchesTheFp64Product) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
-    for (const auto& [m, k, n] : kShapes) {
-      for (const int transposed : {0, 1, 2, 3}) {
-        const Tensor a = operand(m, k, transposed & 1, 1, dtype), b = operand(k, n, transposed & 2, 2, dtype);
-        const Tensor expected = a.to(at::kDouble).matmul(b.to(at::kDouble));
-        Tensor y = at::empty({m, n}, at::TensorOptions(dtype)).fill_(NAN);
-        product_out(y, a, b);
-        EXPECT_LE(error(y, expected), bound(dtype, k)) << m << "x" << k << "x" << n << " " << dtype;
-        Tensor sum = testing::random_tensor({m, n}, 3, dtype);
-        const Tensor expected_sum = sum.to(at::kDouble) + expected;
-        add_product_(sum, a, b);
-        EXPECT_LE(error(sum, expected_sum), 2 * bound(dtype, k)) << m << "x" << k << "x" << n << " " << dtype;
-      }
-    }
+    for (const Shape& shape : kShapes) expect_fp64_products(shape, dtype);
   }
+  for (const Shape& shape : kLargeShapes) expect_fp64_products(shape, at::kBFloat16);
+}
+
+TEST(Product, PropagatesNanAndInfinity) {
+  const Tensor w = testing::random_tensor({70, 40}, 2, at::kBFloat16);
+  Tensor x = testing::random_tensor({260, 40}, 1, at::kBFloat16);
+  x.select(0, 3).select(0, 39).fill_(NAN);
+  x.select(0, 259).select(0, 39).fill_(INFINITY);
+  Tensor y = at::empty({260, 70}, x.options());
+  product_out(y, x, w.t());
+  EXPECT_TRUE(y.select(0, 3).isnan().all().item<bool>());
+  EXPECT_TRUE(y.select(0, 259).isinf().all().item<bool>());
+  EXPECT_TRUE(y.slice(0, 4, 259).isfinite().all().item<bool>());
 }
 
 TEST(Product, RejectsMismatchedInputs) {
