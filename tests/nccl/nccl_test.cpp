@@ -91,14 +91,33 @@ class AskedTooEarly : public ::testing::Test {
 
 class OnGpus : public ::testing::Test {
  public:
-  explicit OnGpus(int ranks) : ranks_(ranks) {}
+  explicit OnGpus(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {
+    arguments_.insert(arguments_.begin(), GPU_RANKS);
+  }
 
  private:
   void TestBody() override {
-    Program program({GPU_RANKS, std::to_string(ranks_)});
+    Program program(arguments_);
     EXPECT_EQ(exit_code(program.wait(300)), 0) << program.output() << program.errors();
   }
-  int ranks_;
+  std::vector<std::string> arguments_;
+};
+
+/// The last of two ranks calls all_reduce `calls` times and rank 0 once more: torch's watchdog ends rank 0
+/// after the timeout of 5 s.
+class SilentRank : public ::testing::Test {
+ public:
+  explicit SilentRank(int calls) : calls_(calls) {}
+
+ private:
+  void TestBody() override {
+    Program program({GPU_RANKS, "2", "silent", std::to_string(calls_)});
+    EXPECT_EQ(exit_code(program.wait_within(30)), 1) << program.output();
+    EXPECT_PRED2(contains, program.errors(), "Watchdog caught collective operation timeout");
+    EXPECT_PRED2(contains, program.errors(), "shardwise: rank 0 (pid ");
+    EXPECT_PRED2(contains, program.errors(), " was killed by signal 6 (Aborted)");
+  }
+  int calls_;
 };
 
 class WithoutGpus : public ::testing::Test {
@@ -122,8 +141,17 @@ bool register_by_machine() {
     add(kGpus, "Collectives", [] { return new WithoutGpus; });
     return false;
   }
-  for (int ranks = 1; ranks <= device_count(); ++ranks)
-    add(kGpus, "CollectivesOnRanks" + std::to_string(ranks), [ranks] { return new OnGpus(ranks); });
+  using Arguments = std::vector<std::string>;
+  for (int ranks = 1; ranks <= device_count(); ++ranks) {
+    const std::string count = std::to_string(ranks);
+    add(kGpus, "CollectivesOnRanks" + count, [count] { return new OnGpus(Arguments{count}); });
+  }
+  for (const char* count : {"2", "3", "4"})
+    add(kGpus, c10::str("Collectives", count, "RanksShareAGpu"), [count] {
+      return new OnGpus(Arguments{count, "shared"});
+    });
+  for (const int calls : {0, 1})
+    add(kGpus, "ARankThatIsSilentAfter" + std::to_string(calls), [calls] { return new SilentRank(calls); });
   return true;
 }
 

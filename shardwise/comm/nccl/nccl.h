@@ -28,12 +28,16 @@ int device_count();
 /// Connects a group of the ranks of `bootstrap_group`, whose tensors are on one GPU per rank, Group::device.
 /// Collective over `bootstrap_group`, which stays usable.
 ///
-/// Differences from the CPU: calls return when they are queued on the current CUDA stream. NCCL chooses the
-/// order of sums and rounds intermediate sums to bf16 or fp16, with the same bits on all ranks;
+/// Differences from the CPU: calls return when they are queued on the current CUDA stream, where messages are
+/// in order with collectives. NCCL chooses the order of sums and rounds intermediate sums to bf16 or fp16,
+/// with the same bits on all ranks; for an average it multiplies by 1/t, rounded, before it adds.
 /// reduce_scatter_chunked still sums in rank order. No bit_and, bit_or, bit_xor; no int16; no message tags;
-/// no SymmetricHeap. If a rank dies or does not call a collective, torch's watchdog ends the process at the
-/// timeout (TORCH_NCCL_ASYNC_ERROR_HANDLING); `abort` ends this rank's part only. Destroy the group before
-/// main returns, on rank 0 last.
+/// no SymmetricHeap. If a rank dies or does not call a collective, torch's watchdog ends the process seconds
+/// after the timeout (TORCH_NCCL_ASYNC_ERROR_HANDLING), but the first message between two ranks, also in
+/// scatter, gather and all_to_all, connects them and waits without limit. `abort` ends this rank's part only.
+/// Destroy the group before main returns, on rank 0 last.
+///
+/// Sets environment variables of NCCL and torch that are not set (plugin.cpp: set_defaults).
 ///
 /// Errors: c10::ValueError with one text on all ranks if a rank has no such GPU; base::CommError if ranks
 /// time out; torch's NCCL errors.

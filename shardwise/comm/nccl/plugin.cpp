@@ -4,6 +4,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/cuda/CUDAFunctions.h>
 
+#include <cstdlib>
 #include <exception>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -52,7 +53,20 @@ int device_count() {
   return c10::cuda::device_count_ensure_non_zero();
 }
 
+/// Sets variables that NCCL and torch read once, unless the user has set them.
+bool set_defaults() {
+  // Otherwise NCCL connects in a group's first collective, which torch's watchdog does not see: a rank that
+  // waits there for one that never calls would wait for ever.
+  setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
+  // The watchdog sleeps four times this long, for dumps, before it ends the process; torch's value is 15 s.
+  setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "250", /*overwrite=*/0);
+  // send and recv_ are in order with the group's collectives, as nccl.h says; torch warns of it.
+  setenv("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "0", /*overwrite=*/0);
+  return true;
+}
+
 c10::intrusive_ptr<c10d::Backend> connect(const Call& call) {
+  [[maybe_unused]] static const bool has_defaults = set_defaults();
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(call.device));
   c10::cuda::set_device(device.index());
   auto options = c10d::ProcessGroupNCCL::Options::create();
