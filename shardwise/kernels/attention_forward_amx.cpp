@@ -1,181 +1,273 @@
 #include "shardwise/kernels/attention_forward_amx.h"
 
 #include "shardwise/kernels/attention_blocks.h"
-#include "shardwise/kernels/tiles.h"
+#include "shardwise/kernels/attention_tiles.h"
 
+// Online softmax (Milakov and Gimelshein 2018; Dao et al. 2022) over blocks of keys. Scores and outputs are
+// transposed, a vector holding 16 queries of a key or of a column, so that no sum or maximum goes across a
+// vector.
 namespace shardwise::kernels::amx {
 namespace {
 
-/// Queries that are processed together, and keys or columns of two tiles of the other operand.
-constexpr int64_t kPart = 32;
-constexpr int64_t kHalf = 16;        // rows of a tile, and outputs of one
-constexpr int64_t kTileWords = 256;  // of four bytes: two bf16 or one fp32
-constexpr int64_t kTileStride = 64;  // bytes of a row
-using Tile = MatrixView<float>;      // row(i) is the i-th tile
+constexpr int64_t kBlockParts = 8;  // 256 keys, whose scores of an item fit the first-level cache
+constexpr int64_t kItems = 4;       // that use a block of keys while it is in the second-level cache
+constexpr float kMasked = -1e30F;   // the score of a masked key, finite so that exp2_of gives 0
+constexpr float kLowest = -1e20F;   // the largest score before any key
 
-int64_t parts_of(int64_t count) {
-  return (count + kPart - 1) / kPart;
-}
+/// The softmax of 32 queries over the keys so far.
+struct State {
+  alignas(64) float largest[kPart];  // score, times log2(e) and the scale
+  alignas(64) float sum[kPart];      // of 2^(score − largest)
+};
 
-/// Scratch memory: packed operands, and rows of scores and outputs.
+/// Up to 32 queries of a head.
+struct Item {
+  int64_t head;
+  IndexRange queries;
+  Tile q;                 // [32 columns][16 queries]
+  MatrixView<float> out;  // [columns][32 queries], unnormalized
+  State& state;
+
+  /// Returns the parts of 32 keys that any of the queries attends to.
+  IndexRange parts(const AttentionExtent& extent) const {
+    return {attended_keys(queries.begin, extent).begin / kPart,
+            parts_of(attended_keys(queries.end - 1, extent).end)};
+  }
+};
+
+/// Scratch memory: packed operands, a block's scores and the items' outputs.
 struct TileScratch {
-  int64_t d_parts, key_parts;
+  int64_t d_parts;
   Scratch<float> scratch;
-  Tile k;  // [16 keys][32 columns]: row p of a tile has the columns 2p and 2p + 1 of 16 keys
-  Tile v;  // [32 keys][16 columns]: row p has 16 columns of the keys 2p and 2p + 1
-  Tile q;  // [16 queries][32 columns]
-  Tile p;  // [16 queries][32 keys]
-  MatrixView<float> scores, out;
+  Tile k;                    // [16 keys][32 columns]
+  Tile v;                    // [16 columns][32 keys]
+  Tile p;                    // [32 keys][16 queries]
+  MatrixView<float> scores;  // [keys][32 queries]
+  MatrixView<float> kept;    // [parts][32 queries]: of 32 bits, which keys are not dropped
+  Tile q;
+  MatrixView<float> out;  // of kItems items
 
   TileScratch(float* memory, const AttentionExtent& extent)
       : d_parts(parts_of(extent.d)),
-        key_parts(parts_of(keys_of(extent))),
         scratch(memory),
-        k(scratch.matrix(2 * key_parts * d_parts, kTileWords)),
-        v(scratch.matrix(key_parts * 2 * d_parts, kTileWords)),
-        q(scratch.matrix(2 * d_parts, kTileWords)),
-        p(scratch.matrix(2 * key_parts, kTileWords)),
-        scores(scratch.matrix(kPart, key_parts * kPart)),
-        out(scratch.matrix(kPart, d_parts * kPart)) {}
-};
+        k(scratch.matrix(2 * parts_of(keys_of(extent)) * d_parts, kTileWords)),
+        v(scratch.matrix(2 * parts_of(keys_of(extent)) * d_parts, kTileWords)),
+        p(scratch.matrix(2 * kBlockParts, kTileWords)),
+        scores(scratch.matrix(kBlockParts * kPart, kPart)),
+        kept(scratch.matrix(kBlockParts, kPart)),
+        q(scratch.matrix(kItems * 2 * d_parts, kTileWords)),
+        out(scratch.matrix(kItems * d_parts * kPart, kPart)) {}
 
-__mmask16 first_of_16(int64_t count) {
-  return static_cast<__mmask16>(count >= 16 ? 0xffffu : count <= 0 ? 0 : (1u << count) - 1);
-}
-__mmask32 first_of_32(int64_t count) {
-  return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
-}
+  Item item(int64_t index, int64_t head, IndexRange queries, State& state) const {
+    return {head, queries, q.from(index * 2 * d_parts), out.from(index * d_parts * kPart), state};
+  }
+};
 
 /// Packs the keys, 32 columns of 16 keys at a time, with zeros in padding.
 void pack_keys(const TileScratch& use, HeadRows<const Bf16> k, int64_t keys, int64_t d) {
-  for (int64_t block = 0; block < 2 * use.key_parts; ++block) {
+  for (int64_t key = 0; key < parts_of(keys) * kPart; ++key) {
     for (int64_t part = 0; part < use.d_parts; ++part) {
-      auto* words = reinterpret_cast<uint32_t*>(use.k.row(block * use.d_parts + part));
-      const __mmask32 columns = first_of_32(d - part * kPart);
-      for (int64_t n = 0; n < kHalf; ++n) {
-        const int64_t key = block * kHalf + n;
-        alignas(64) uint32_t pairs[kHalf] = {};
-        if (key < keys)
-          _mm512_store_si512(pairs, _mm512_maskz_loadu_epi16(columns, k.data + key * k.row + part * kPart));
-        for (int64_t pair = 0; pair < kHalf; ++pair) words[pair * kHalf + n] = pairs[pair];
-      }
+      float* to = use.k.row(key / kHalf * use.d_parts + part) + key % kHalf * kHalf;
+      _mm512_storeu_si512(to, key < keys ? load_part(k.data + key * k.row, part, d) : _mm512_setzero_si512());
     }
   }
 }
 
-/// Packs the values, 16 columns of 32 keys at a time, with zeros in padding.
+/// Packs the values, 32 keys of 16 columns at a time, with zeros in padding.
 void pack_values(const TileScratch& use, HeadRows<const Bf16> v, int64_t keys, int64_t d) {
   const auto row = [&](int64_t key, int64_t column) {
     if (key >= keys) return _mm512_setzero_si512();
     const __m256i values = _mm256_maskz_loadu_epi16(first_of_16(d - column), v.data + key * v.row + column);
     return _mm512_cvtepu16_epi32(values);
   };
-  for (int64_t part = 0; part < use.key_parts; ++part) {
+  for (int64_t part = 0; part < parts_of(keys); ++part) {
     for (int64_t block = 0; block < 2 * use.d_parts; ++block) {
-      float* words = use.v.row(part * 2 * use.d_parts + block);
-      for (int64_t pair = 0; pair < kHalf; ++pair, words += kHalf) {
+      __m512i pairs[kHalf];
+      for (int64_t pair = 0; pair < kHalf; ++pair) {
         const int64_t key = part * kPart + 2 * pair, column = block * kHalf;
-        _mm512_storeu_si512(words,
-                            _mm512_or_si512(row(key, column), _mm512_slli_epi32(row(key + 1, column), 16)));
+        pairs[pair] = _mm512_or_si512(row(key, column), _mm512_slli_epi32(row(key + 1, column), 16));
+      }
+      store_transposed(use.v.row(part * 2 * use.d_parts + block), pairs);
+    }
+  }
+}
+
+/// Packs an item's queries, and sets its state to that before any key.
+void start(const Item& item, int64_t d_parts, HeadRows<const Bf16> q, int64_t d) {
+  const Bf16* rows = q.data + item.head * q.head + item.queries.begin * q.row;
+  for (int64_t half = 0; half < 2; ++half) {
+    for (int64_t part = 0; part < d_parts; ++part) {
+      __m512i words[kHalf];
+      for (int64_t i = 0; i < kHalf; ++i) {
+        const int64_t query = half * kHalf + i;
+        words[i] =
+            query < item.queries.size() ? load_part(rows + query * q.row, part, d) : _mm512_setzero_si512();
+      }
+      store_transposed(item.q.row(half * d_parts + part), words);
+    }
+  }
+  for (int64_t column = 0; column < d_parts * kPart; ++column)
+    for (int64_t i = 0; i < kPart; ++i) item.out.row(column)[i] = 0;
+  for (int64_t i = 0; i < kPart; ++i) item.state.largest[i] = kLowest;
+  for (int64_t i = 0; i < kPart; ++i) item.state.sum[i] = 0;
+}
+
+/// Computes the scores of an item with a block's keys.
+void multiply_keys(const TileScratch& use, const Item& item, IndexRange parts) {
+  write_to_memory(item.q.data);
+  for (int64_t part = 0; part < parts.size(); ++part) {
+    const Tile upper = use.k.from(2 * (parts.begin + part) * use.d_parts), lower = upper.from(use.d_parts);
+    zero_tiles();
+    for (int64_t i = 0; i < use.d_parts; ++i)
+      add_product(upper.row(i), lower.row(i), item.q.row(i), item.q.row(use.d_parts + i));
+    store_tiles(use.scores.from(part * kPart));
+  }
+}
+
+/// Adds a block's values, times their probabilities, to an item's outputs.
+void add_values(const TileScratch& use, const Item& item, IndexRange parts) {
+  write_to_memory(use.p.data);
+  for (int64_t column = 0; column < use.d_parts; ++column) {
+    load_tiles(item.out.from(column * kPart));
+    for (int64_t part = 0; part < parts.size(); ++part) {
+      const Tile v = use.v.from((parts.begin + part) * 2 * use.d_parts + 2 * column);
+      add_product(v.row(0), v.row(1), use.p.row(2 * part), use.p.row(2 * part + 1));
+    }
+    store_tiles(item.out.from(column * kPart));
+  }
+}
+
+/// Returns which of 32 queries, from `first` on, attend to a key.
+__mmask32 attending(int64_t key, int64_t first, const AttentionExtent& extent) {
+  if (!extent.causal) return key < keys_of(extent) ? ~__mmask32{0} : 0;
+  const int64_t begin = key - extent.past - first;  // attended_keys, solved for the query
+  return first_of_32(begin + extent.window) & ~first_of_32(begin);
+}
+
+void mask_scores(const TileScratch& use, const Item& item, IndexRange parts, const AttentionExtent& extent) {
+  const __m512 masked = _mm512_set1_ps(kMasked);
+  for (int64_t key = 0; key < parts.size() * kPart; ++key) {
+    const __mmask32 others = ~attending(parts.begin * kPart + key, item.queries.begin, extent);
+    if (others == 0) continue;
+    _mm512_mask_storeu_ps(use.scores.row(key), static_cast<__mmask16>(others), masked);
+    _mm512_mask_storeu_ps(use.scores.row(key) + kHalf, static_cast<__mmask16>(others >> kHalf), masked);
+  }
+}
+
+/// Raises the largest scores to those of a block, and scales what was added up to them.
+void raise_largest(const TileScratch& use, const Item& item, int64_t keys, float factor) {
+  __m512 scale[2];
+  bool is_raised = false;
+  for (int64_t half = 0; half < 2; ++half) {
+    const MatrixView<float> scores = use.scores.from(0, half * kHalf);
+    __m512 even = _mm512_loadu_ps(scores.row(0)), odd = _mm512_loadu_ps(scores.row(1));
+    for (int64_t key = 2; key < keys; key += 2) {
+      even = _mm512_max_ps(even, _mm512_loadu_ps(scores.row(key)));
+      odd = _mm512_max_ps(odd, _mm512_loadu_ps(scores.row(key + 1)));
+    }
+    float *const largest = item.state.largest + half * kHalf, *const sum = item.state.sum + half * kHalf;
+    const __m512 before = _mm512_loadu_ps(largest);
+    const __m512 after =
+        _mm512_max_ps(before, _mm512_mul_ps(_mm512_max_ps(even, odd), _mm512_set1_ps(factor)));
+    is_raised |= _mm512_cmp_ps_mask(before, after, _CMP_NEQ_UQ) != 0;
+    scale[half] = exp2_of(_mm512_sub_ps(before, after));
+    _mm512_storeu_ps(largest, after);
+    _mm512_storeu_ps(sum, _mm512_mul_ps(_mm512_loadu_ps(sum), scale[half]));
+  }
+  if (!is_raised) return;
+  for (int64_t column = 0; column < use.d_parts * kPart; ++column) {
+    float* out = item.out.row(column);
+    _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_loadu_ps(out), scale[0]));
+    _mm512_storeu_ps(out + kHalf, _mm512_mul_ps(_mm512_loadu_ps(out + kHalf), scale[1]));
+  }
+}
+
+/// Draws which probabilities of a block are kept.
+void draw_kept(const TileScratch& use, const Item& item, IndexRange parts, const AttentionExtent& extent) {
+  static_assert(kPart == kDropoutGroup && kBlockParts % kDrawnGroups == 0);
+  const __m512i threshold = _mm512_set1_epi32(static_cast<int>(extent.mask.draws.threshold));
+  const uint64_t first_row = extent.mask.first_row + item.head * extent.head_rows + item.queries.begin;
+  alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
+  for (int64_t query = 0; query < item.queries.size(); ++query) {
+    const uint64_t group = (first_row + query) * extent.mask.row_groups + parts.begin;
+    for (int64_t part = 0; part < parts.size(); ++part) {
+      const int64_t drawn = part % kDrawnGroups;
+      if (drawn == 0)
+        draw_words(words, extent.mask.draws.key, group + part, smaller(kDrawnGroups, parts.size() - part));
+      const auto kept = [&](int64_t half) -> uint32_t {
+        return _mm512_cmpge_epu32_mask(_mm512_load_si512(words + drawn * kDropoutGroup + half * kHalf),
+                                       threshold);
+      };
+      use.kept.row(part)[query] = __builtin_bit_cast(float, kept(0) | kept(1) << kHalf);
+    }
+  }
+}
+
+/// Turns 16 queries' scores of a part of keys into probabilities in a tile, and returns their sums.
+template <bool drops>
+__m512 add_exp(const TileScratch& use, int64_t part, int64_t half, __m512 factor, __m512 largest) {
+  const __m512i kept = _mm512_loadu_si512(use.kept.row(part) + half * kHalf);
+  const float* scores = use.scores.row(part * kPart) + half * kHalf;
+  float* tile = use.p.row(2 * part + half);
+  __m512 sums = _mm512_setzero_ps();
+  for (int64_t key = 0; key < kPart; key += 2, tile += kHalf) {
+    __m512 p[2];
+    for (int64_t i = 0; i < 2; ++i) {
+      const __m512 score = _mm512_loadu_ps(scores + (key + i) * use.scores.stride);
+      p[i] = exp2_of(_mm512_fmsub_ps(score, factor, largest));
+      sums = _mm512_add_ps(sums, p[i]);
+      if constexpr (drops)
+        p[i] = _mm512_maskz_mov_ps(
+            _mm512_test_epi32_mask(kept, _mm512_set1_epi32(static_cast<int>(1U << (key + i)))), p[i]);
+    }
+    _mm512_storeu_si512(tile, pairs_of(p[0], p[1]));
+  }
+  return sums;
+}
+
+/// Adds the keys of `parts` to an item's state.
+void add_keys(const TileScratch& use, const Item& item, IndexRange parts, const AttentionExtent& extent) {
+  const auto factor = static_cast<float>(extent.scale * 1.44269504088896341);  // log2(e)
+  const bool drops = extent.mask.draws.threshold > 0;
+  multiply_keys(use, item, parts);
+  mask_scores(use, item, parts, extent);
+  raise_largest(use, item, parts.size() * kPart, factor);
+  if (drops) draw_kept(use, item, parts, extent);
+  for (int64_t half = 0; half < 2; ++half) {
+    const __m512 largest = _mm512_loadu_ps(item.state.largest + half * kHalf);
+    __m512 sums = _mm512_loadu_ps(item.state.sum + half * kHalf);
+    for (int64_t part = 0; part < parts.size(); ++part) {
+      const auto add = drops ? add_exp<true> : add_exp<false>;
+      sums = _mm512_add_ps(sums, add(use, part, half, _mm512_set1_ps(factor), largest));
+    }
+    _mm512_storeu_ps(item.state.sum + half * kHalf, sums);
+  }
+  add_values(use, item, parts);
+}
+
+/// Writes an item's normalized outputs.
+void finish(const Item& item, HeadRows<Bf16> out, float* lse, const AttentionExtent& extent) {
+  const float scale = extent.mask.draws.threshold > 0 ? static_cast<float>(extent.mask.scale) : 1.0F;
+  for (int64_t i = 0; i < item.queries.size(); ++i)
+    lse[item.head * extent.head_rows + item.queries.begin + i] =
+        item.state.largest[i] * 0.693147180559945309F + log_of(item.state.sum[i]);  // ln(2)
+  for (int64_t half = 0; half < 2; ++half) {
+    const int64_t count = smaller(item.queries.size() - half * kHalf, kHalf);
+    Bf16* rows = out.data + item.head * out.head + (item.queries.begin + half * kHalf) * out.row;
+    for (int64_t column = 0; column < extent.d; column += kHalf) {
+      __m512i words[kHalf];
+      for (int64_t i = 0; i < kHalf; ++i)
+        words[i] = _mm512_loadu_si512(item.out.row(column + i) + half * kHalf);
+      alignas(64) float values[kTileWords];
+      store_transposed(values, words);
+      for (int64_t i = 0; i < count; ++i) {
+        const __m512 factor = _mm512_set1_ps(scale / item.state.sum[half * kHalf + i]);
+        const __m256bh narrow = _mm512_cvtneps_pbh(_mm512_mul_ps(_mm512_load_ps(values + i * kHalf), factor));
+        _mm256_mask_storeu_epi16(rows + i * out.row + column, first_of_16(extent.d - column),
+                                 reinterpret_cast<__m256i>(narrow));
       }
     }
   }
-}
-
-void pack_queries(const TileScratch& use, const Bf16* q, int64_t q_stride, int64_t rows, int64_t d) {
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t part = 0; part < use.d_parts; ++part)
-      _mm512_storeu_si512(
-          use.q.row(i / kHalf * use.d_parts + part) + i % kHalf * kHalf,
-          _mm512_maskz_loadu_epi16(first_of_32(d - part * kPart), q + i * q_stride + part * kPart));
-  }
-}
-
-/// Two tiles beside each other and two below them.
-void zero_tiles() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-}
-void add_product(const float* upper, const float* lower, const float* left, const float* right) {
-  _tile_loadd(4, upper, kTileStride);
-  _tile_loadd(6, left, kTileStride);
-  _tile_dpbf16ps(0, 4, 6);
-  _tile_loadd(7, right, kTileStride);
-  _tile_dpbf16ps(1, 4, 7);
-  _tile_loadd(5, lower, kTileStride);
-  _tile_dpbf16ps(2, 5, 6);
-  _tile_dpbf16ps(3, 5, 7);
-}
-void store_tiles(MatrixView<float> to) {
-  const int64_t stride = to.stride * int64_t{sizeof(float)};
-  _tile_stored(0, to.row(0), stride);
-  _tile_stored(1, to.row(0) + kHalf, stride);
-  _tile_stored(2, to.row(kHalf), stride);
-  _tile_stored(3, to.row(kHalf) + kHalf, stride);
-}
-
-/// Computes the scores of 32 queries with `parts` times 32 keys from `first_part` on.
-void multiply_keys(const TileScratch& use, int64_t first_part, int64_t parts) {
-  write_to_memory(use.q.data);
-  for (int64_t part = 0; part < parts; ++part) {
-    const Tile left = use.k.from(2 * (first_part + part) * use.d_parts), right = left.from(use.d_parts);
-    zero_tiles();
-    for (int64_t i = 0; i < use.d_parts; ++i)
-      add_product(use.q.row(i), use.q.row(use.d_parts + i), left.row(i), right.row(i));
-    store_tiles(use.scores.from(0, part * kPart));
-  }
-}
-
-/// Computes the outputs of 32 queries from their probabilities of `parts` times 32 keys.
-void multiply_values(const TileScratch& use, int64_t first_part, int64_t parts) {
-  write_to_memory(use.p.data);
-  for (int64_t column = 0; column < use.d_parts; ++column) {
-    zero_tiles();
-    for (int64_t part = 0; part < parts; ++part) {
-      const Tile v = use.v.from((first_part + part) * 2 * use.d_parts + 2 * column);
-      add_product(use.p.row(part), use.p.row(parts + part), v.row(0), v.row(1));
-    }
-    store_tiles(use.out.from(0, column * kPart));
-  }
-}
-
-/// Rounds a query's probabilities to bf16, and moves them into tiles.
-void pack_probabilities(const TileScratch& use, int64_t query, int64_t parts) {
-  const float* p = use.scores.row(query);
-  for (int64_t part = 0; part < parts; ++part, p += kPart) {
-    const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(p + kHalf), _mm512_loadu_ps(p));
-    _mm512_storeu_si512(use.p.row(query / kHalf * parts + part) + query % kHalf * kHalf,
-                        reinterpret_cast<__m512i>(both));
-  }
-}
-
-/// Processes a block of queries with all keys that any of them attends to, as forward_block of
-/// attention_forward_isa.cpp.
-void forward_block(const TileScratch& use, IndexRange queries, HeadRows<Bf16> out, float* lse, uint64_t row,
-                   const AttentionExtent& extent) {
-  static_assert(kPart % kDropoutGroup == 0);
-  const int64_t rows = queries.size();
-  const int64_t first_part = attended_keys(queries.begin, extent).begin / kPart,
-                first_key = first_part * kPart;
-  const int64_t keys = attended_keys(queries.end - 1, extent).end - first_key, parts = parts_of(keys);
-  const bool drops = extent.mask.draws.threshold > 0;
-  multiply_keys(use, first_part, parts);
-  float inverse[kPart];
-  for (int64_t i = 0; i < rows; ++i) {
-    float* scores = use.scores.row(i);
-    const IndexRange attended = attended_keys(queries.begin + i, extent);
-    const RowSums<float> sums = exp_row(scores, {attended.begin - first_key, attended.end - first_key}, keys,
-                                        static_cast<float>(extent.scale));
-    if (drops) drop_row(scores, first_key, keys, row + i, extent.mask);
-    for (int64_t j = padded<float>(keys); j < parts * kPart; ++j) scores[j] = 0;
-    pack_probabilities(use, i, parts);
-    inverse[i] = (drops ? static_cast<float>(extent.mask.scale) : 1.0F) / sums.sum;
-    lse[i] = sums.lse;
-  }
-  multiply_values(use, first_part, parts);
-  for (int64_t i = 0; i < rows; ++i) narrow_row(out.data + i * out.row, use.out.row(i), inverse[i], extent.d);
 }
 
 void forward(HeadRows<Bf16> out, float* lse, HeadRows<const Bf16> q, HeadRows<const Bf16> k,
@@ -184,15 +276,25 @@ void forward(HeadRows<Bf16> out, float* lse, HeadRows<const Bf16> q, HeadRows<co
   const TileScratch use(memory, extent);
   pack_keys(use, k, keys_of(extent), extent.d);
   pack_values(use, v, keys_of(extent), extent.d);
-  for (int64_t head = 0; head < extent.heads; ++head) {
-    for (int64_t first = 0; first < extent.s; first += kPart) {
-      const IndexRange queries = {first, smaller(first + kPart, extent.s)};
-      const int64_t row = head * extent.head_rows + first;
-      pack_queries(use, q.data + head * q.head + first * q.row, q.row, queries.size(), extent.d);
-      forward_block(use, queries,
-                    HeadRows<Bf16>{out.data + head * out.head + first * out.row, out.head, out.row},
-                    lse + row, extent.mask.first_row + row, extent);
+  const int64_t count = parts_of(extent.s) * extent.heads;
+  for (int64_t first = 0; first < count; first += kItems) {
+    const int64_t items = smaller(kItems, count - first);
+    State states[kItems];
+    const auto item = [&](int64_t i) {
+      const int64_t query = (first + i) / extent.heads * kPart;
+      return use.item(i, (first + i) % extent.heads, {query, smaller(query + kPart, extent.s)}, states[i]);
+    };
+    for (int64_t i = 0; i < items; ++i) start(item(i), use.d_parts, q, extent.d);
+    const int64_t end = item(items - 1).parts(extent).end;
+    int64_t block = item(0).parts(extent).begin / kBlockParts * kBlockParts;
+    for (; block < end; block += kBlockParts) {
+      for (int64_t i = 0; i < items; ++i) {
+        const IndexRange all = item(i).parts(extent);
+        const IndexRange parts = {larger(all.begin, block), smaller(all.end, block + kBlockParts)};
+        if (parts.size() > 0) add_keys(use, item(i), parts, extent);
+      }
     }
+    for (int64_t i = 0; i < items; ++i) finish(item(i), out, lse, extent);
   }
 }
 

@@ -40,6 +40,62 @@ TEST(AttentionWindow, MatchesFp64Reference) {
   }
 }
 
+// Forward of bf16 by AMX goes through keys in blocks of 256. Keys that grow with the position raise a query's
+// largest score in every block.
+TEST(Attention, MatchesFp64ReferenceBeyondABlockOfKeys) {
+  const Threads threads(1);
+  for (const int64_t s : {255, 256, 257, 290, 513, 800}) {
+    for (const int64_t d : {7, 40, 64, 128}) {
+      const Case c = {1, s, d, 2, {0, 1, 1}};
+      for (const std::optional<int64_t>& window : {std::optional<int64_t>(), std::optional<int64_t>(270)}) {
+        for (const double growth : {0.0, 20.0}) {
+          SCOPED_TRACE(::testing::Message() << s << " d " << d << " " << window.value_or(0) << " " << growth);
+          Qkv in = inputs(c, at::kBFloat16);
+          in.k.mul_(at::arange(s).div(s / growth).add(1).unsqueeze(-1));
+          const AttentionOptions options = {.kv_of_head = c.kv_of_head, .window = window};
+          const Reference expected = reference({wide(in.q), wide(in.k), wide(in.v)}, c, options);
+          const AttentionResult got = attention(in, options);
+          EXPECT_LE(relative_error(got.out, expected.out), attention_bound(at::kBFloat16));
+          const at::Tensor difference = (wide(got.lse) - expected.lse).abs();
+          EXPECT_LE(difference.div(expected.lse.abs() + 1).max().item<double>(),
+                    4 * attention_bound(at::kFloat));
+        }
+      }
+    }
+  }
+}
+
+// Adding a number to all scores of a query changes only its lse.
+TEST(Attention, MatchesFp64ReferenceWhereAllScoresAreLow) {
+  const Case c = {1, 300, 64, 2, {0, 1, 1}};
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    Qkv in = inputs(c, dtype);
+    in.q.select(-1, 0).fill_(100);
+    in.k.select(-1, 0).fill_(-100);
+    const Reference expected = reference({wide(in.q), wide(in.k), wide(in.v)}, c, causal_of(c));
+    const AttentionResult got = attention(in, causal_of(c));
+    EXPECT_LE(expected.lse.max().item<double>(), -1000);
+    const at::ScalarType sums = dtype == at::kDouble ? at::kDouble : at::kFloat;
+    const double score_error = 1250 * 64 * roundoff(sums);  // of 64 terms, whose sum is about -1250
+    EXPECT_LE(relative_error(got.out, expected.out), attention_bound(dtype) + score_error) << dtype;
+    EXPECT_LE(relative_error(got.lse, expected.lse), attention_bound(dtype)) << dtype;
+  }
+}
+
+// A NaN is not lost in the maxima, and reaches no query to which its key is masked.
+TEST(Attention, NaNReachesTheQueriesThatAttendToIt) {
+  const Case c = {1, 300, 64, 1, {0}};
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const int64_t key : {0, 40, 255, 256, 299}) {
+      Qkv in = inputs(c, dtype);
+      in.k.select(2, key).fill_(NAN);
+      const at::Tensor is_nan = attention(in, causal_of(c)).out.isnan().any(-1).flatten();
+      EXPECT_FALSE(is_nan.narrow(0, 0, key).any().item<bool>()) << dtype << " key " << key;
+      EXPECT_TRUE(is_nan.narrow(0, key, c.s - key).all().item<bool>()) << dtype << " key " << key;
+    }
+  }
+}
+
 TEST(AttentionWindow, CoveringAllTokensIsBitwiseEqualToNoWindow) {
   const Case c = {2, 101, 4, 2, {0, 1, 1}};
   const Qkv in = inputs(c, at::kFloat);
