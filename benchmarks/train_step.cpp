@@ -52,13 +52,11 @@ void run(const comm::Group& group, const std::string& mode, at::ScalarType dtype
   const at::Tensor ids = random_ids();
   int64_t step_number = 0;
   double loss_value = 0;
-  const auto zero_gradients = [&] {
-    for (const auto& spec : specs) parallel::zero_grad_(*spec.parameter);
-  };
+  for (const auto& spec : specs) parallel::zero_grad_(*spec.parameter);
   const std::function<void()> update = [&] {
     const double norm = parallel::synced_norm_(specs, group);
-    optimizer.step_(++step_number, /*learning_rate=*/1e-4, parallel::clip_scale(norm, /*max_norm=*/1));
-    zero_gradients();
+    const double scale = parallel::clip_scale(norm, /*max_norm=*/1);
+    optimizer.step_and_zero_grad_(++step_number, /*learning_rate=*/1e-4, scale);
   };
   const std::function<void()> step = [&] {
     nn::Step context(group, kLength);
@@ -69,7 +67,6 @@ void run(const comm::Group& group, const std::string& mode, at::ScalarType dtype
     update();
     loss_value = loss.local().template item<double>();
   };
-  zero_gradients();
   bench::serve(group, mode == "optimizer" ? update : step, [&] {
     const auto* shared = group.symmetric_heap();
     return fmt::format("\"loss\": {:.5f}, \"busy_s\": {:.6f}, \"peak_bytes\": {}", loss_value,

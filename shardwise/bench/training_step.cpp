@@ -55,8 +55,7 @@ void TrainingStep::run_on() {
       ids_.narrow(0, 0, shape_.seq_len), ids_.narrow(0, 1, shape_.seq_len), tokens, step);
   loss.local().backward();
   const double norm = parallel::synced_norm_(weights_.specs<Stream>(), group);
-  optimizer_.step_(++steps_, kLearningRate, parallel::clip_scale(norm, kMaxNorm));
-  for (const nn::UsedParameter& used : weights_.used_parameters()) parallel::zero_grad_(*used.parameter);
+  optimizer_.step_and_zero_grad_(++steps_, kLearningRate, parallel::clip_scale(norm, kMaxNorm));
   loss_ = loss.local().item<double>();
 }
 

@@ -36,8 +36,15 @@ AdamWFormula::AdamWFormula(const train::Trainer& trainer, const train::TrainOpti
     : trainer_(trainer), options_(options) {
   for (const ParameterState& state : trainer.optimizer().state()) {
     const Tensor weight = weight_of(state);
-    states_.push_back({weight, at::zeros_like(weight), at::zeros_like(weight)});
+    states_.push_back({weight, at::zeros_like(weight), at::zeros_like(weight), at::Tensor()});
   }
+}
+
+void AdamWFormula::copy_gradients() {
+  const auto& optimizer_states = trainer_.optimizer().state();
+  for (size_t i = 0; i < optimizer_states.size(); ++i)
+    states_[i].gradient =
+        optimizer_states[i].parameter->main_grad.to(at::kDouble, /*non_blocking=*/false, /*copy=*/true);
 }
 
 std::string AdamWFormula::error_after_step(double gradient_norm) {
@@ -72,9 +79,9 @@ std::string AdamWFormula::weight_error(const ParameterState& optimizer_state, do
 /// step's rounding is checked by itself.
 Tensor AdamWFormula::expected(const parallel::Parameter& parameter, double gradient_scale,
                               State& state) const {
-  const auto& [weight, mean, square] = state;
+  const auto& [weight, mean, square, unclipped] = state;
   const double beta1 = options_.beta1, beta2 = options_.beta2, eps = options_.eps, rate = learning_rate();
-  const Tensor gradient = parameter.main_grad.to(at::kDouble) * gradient_scale;
+  const Tensor gradient = unclipped * gradient_scale;
   state.mean = mean * beta1 + gradient * (1 - beta1);
   state.square = square * beta2 + gradient.square() * (1 - beta2);
   const auto steps = static_cast<double>(step_);

@@ -12,17 +12,20 @@ class AdamWFormula {
   /// `trainer` has done no step and is in warmup. Both arguments must outlive this object.
   AdamWFormula(const train::Trainer& trainer, const train::TrainOptions& options);
 
+  /// Copies the trainer's main gradients. Call in each step, before its update.
+  void copy_gradients();
+
   /// Call after each step, with its gradient norm. Returns what is wrong with a weight of this rank, or an
-  /// empty string. Each weight must match the formula, applied to its previous value and to the trainer's
-  /// main gradients, which are clipped here as options.clip_grad says; a bf16 weight must be its rounded fp32
+  /// empty string. Each weight must match the formula, applied to its previous value and to the copied
+  /// gradients, which are clipped here as options.clip_grad says; a bf16 weight must be its rounded fp32
   /// master. The bound allows 16 roundings to fp32. Source: Loshchilov & Hutter 2019 (decoupled weight
   /// decay), algorithm 2.
   std::string error_after_step(double gradient_norm);
 
  private:
-  /// A weight and its moments in fp64.
+  /// A weight, its moments and its gradient in fp64.
   struct State {
-    at::Tensor weight, mean, square;
+    at::Tensor weight, mean, square, gradient;
   };
   std::string weight_error(const train::ParameterState& optimizer_state, double gradient_scale,
                            State& state) const;

@@ -27,12 +27,14 @@ AdamWFactors<A> factors_of(const AdamWStep& step) {
 template <class T>
 void update_(const AdamWTensors& x, const AdamWStep& step) {
   using A = Accumulator<T>;
-  const AdamWElements<T> all{elements_<A>(x.weights), elements<A>(x.gradient), elements_<A>(x.exp_avg),
+  const AdamWElements<T> all{elements_<A>(x.weights), elements_<A>(x.gradient), elements_<A>(x.exp_avg),
                              elements_<A>(x.exp_avg_sq),
                              x.rounded.defined() ? elements_<T>(x.rounded) : nullptr};
   const auto by = factors_of<A>(step);
+  const auto loops = adamw_loops<T>();
+  const auto update = step.zeroes_gradient ? loops.update_and_zero : loops.update;
   for_ranges(x.weights.numel(), /*elements_per_unit=*/1,
-             [&](int64_t begin, int64_t end) { adamw_loops<T>().update(all, begin, end, by); });
+             [&](int64_t begin, int64_t end) { update(all, begin, end, by); });
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// One AdamW step of a tensor in one pass over memory: 16 bytes read and 12 written per fp32 element.
+// One AdamW step of a tensor in one pass over memory: 16 bytes read and 12 written per fp32 element, or 16
+// written if it zeroes the gradient.
 //
 // Source: Loshchilov & Hutter 2019, algorithm 2.
 #pragma once
@@ -22,7 +23,8 @@ struct AdamWStep {
   double beta1, beta2;  // the decays of the moments
   double eps;           // added to the root of the second moment
   double weight_decay;
-  double gradient_scale;  // multiplies the gradient, as clipping does
+  double gradient_scale;         // multiplies the gradient, as clipping does
+  bool zeroes_gradient = false;  // afterwards, for the next step's backward to add to
 };
 
 /// Updates weights and moments, and writes the rounded weights. An element's result does not depend on its

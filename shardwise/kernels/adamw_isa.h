@@ -20,14 +20,16 @@ struct AdamWFactors {
 template <class T>
 struct AdamWElements {
   Accumulator<T>* weights;
-  const Accumulator<T>* gradient;
+  Accumulator<T>* gradient;
   Accumulator<T>*exp_avg, *exp_avg_sq;
   T* rounded;  // ignored if T is the weights' type
 };
 
 template <class T>
 struct AdamWLoops {
-  void (*update)(AdamWElements<T> x, int64_t begin, int64_t end, AdamWFactors<Accumulator<T>> by);
+  using Update = void (*)(AdamWElements<T> x, int64_t begin, int64_t end, AdamWFactors<Accumulator<T>> by);
+  Update update;
+  Update update_and_zero;  // the gradient
 };
 SHARDWISE_PER_ISA(AdamWLoops, adamw_loops)
 

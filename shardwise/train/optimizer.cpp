@@ -30,6 +30,14 @@ AdamW::AdamW(const nn::UsedParameters& parameters, const AdamWOptions& options) 
 }
 
 void AdamW::step_(int64_t step, double learning_rate, double gradient_scale) {
+  update_(step, learning_rate, gradient_scale, /*zeroes_gradient=*/false);
+}
+
+void AdamW::step_and_zero_grad_(int64_t step, double learning_rate, double gradient_scale) {
+  update_(step, learning_rate, gradient_scale, /*zeroes_gradient=*/true);
+}
+
+void AdamW::update_(int64_t step, double learning_rate, double gradient_scale, bool zeroes_gradient) {
   for (const ParameterState& state : state_) parallel::check_backwards(*state.parameter);
   kernels::AdamWStep how{.number = step,
                          .learning_rate = learning_rate,
@@ -37,7 +45,8 @@ void AdamW::step_(int64_t step, double learning_rate, double gradient_scale) {
                          .beta2 = options_.beta2,
                          .eps = options_.eps,
                          .weight_decay = 0,
-                         .gradient_scale = gradient_scale};
+                         .gradient_scale = gradient_scale,
+                         .zeroes_gradient = zeroes_gradient};
   for (const ParameterState& state : state_) {
     const parallel::Parameter& parameter = *state.parameter;
     base::enter_part(parameter.name);

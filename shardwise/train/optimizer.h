@@ -36,11 +36,14 @@ class AdamW {
   /// Performs step number `step` (1, 2, ...): updates every parameter that is not frozen from its main_grad,
   /// multiplied by `gradient_scale` (parallel::clip_scale). main_grad keeps its value.
   void step_(int64_t step, double learning_rate, double gradient_scale = 1);
+  /// As step_, but also zeroes main_grad, in the same pass over memory: the next step needs no zero_grad_.
+  void step_and_zero_grad_(int64_t step, double learning_rate, double gradient_scale = 1);
 
   /// The state of every parameter that is not frozen; writing to its tensors changes the optimizer.
   const std::vector<ParameterState>& state() const { return state_; }
 
  private:
+  void update_(int64_t step, double learning_rate, double gradient_scale, bool zeroes_gradient);
   AdamWOptions options_;
   std::vector<ParameterState> state_;
 };

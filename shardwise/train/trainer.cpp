@@ -92,6 +92,7 @@ Trainer::Trainer(const Job& job, const comm::Group& group)
       overlap_(job.options().overlap, group.size() == 1 || parallel::can_overlap(group)) {
   if (job.resumed()) read_state(*job.resumed());
   check_same_start(job, group);
+  zero_gradients_();
 }
 
 void Trainer::read_state(const std::filesystem::path& directory) {
@@ -139,25 +140,34 @@ double Trainer::micro_batch(int64_t index) {
   return loss.local().item<double>();
 }
 
-double Trainer::update_(double loss, double learning_rate) {
+void Trainer::zero_gradients_() {
+  for (const nn::UsedParameter& used : weights_->used_parameters()) parallel::zero_grad_(*used.parameter);
+}
+
+double Trainer::update_(double loss, double learning_rate, const std::function<void()>& before_update) {
   const double norm = parallel::synced_norm_(model_.specs, group_);
   check_finite({steps_done_ + 1, loss, norm}, model_.specs, group_);
+  if (before_update) before_update();
   const double max_norm = job_.options().clip_grad;
   const double gradient_scale = max_norm > 0 ? parallel::clip_scale(norm, max_norm) : 1;
-  optimizer_.step_(steps_done_ + 1, learning_rate, gradient_scale);
-  if (job_.options().verify) parallel::verify_replicas(model_.specs, group_);
+  if (job_.options().verify) {
+    optimizer_.step_(steps_done_ + 1, learning_rate, gradient_scale);
+    parallel::verify_replicas(model_.specs, group_);
+    zero_gradients_();
+  } else {
+    optimizer_.step_and_zero_grad_(steps_done_ + 1, learning_rate, gradient_scale);
+  }
   return norm;
 }
 
-StepRecord Trainer::step() {
+StepRecord Trainer::step(const std::function<void()>& before_update) {
   const base::ProfiledOp profiled("step");
   const base::Stopwatch watch;
   const comm::Counters before = group_.counters();
-  for (const nn::UsedParameter& used : weights_->used_parameters()) parallel::zero_grad_(*used.parameter);
   StepRecord record;
   for (int64_t i = 0; i < job_.options().grad_accum; ++i) record.loss += micro_batch(i);
   record.lr = schedule_.learning_rate(steps_done_ + 1);
-  record.grad_norm = update_(record.loss, record.lr);
+  record.grad_norm = update_(record.loss, record.lr, before_update);
   record.step = ++steps_done_;
   record.tokens = sequences_ * job_.options().seq_len;
   record.step_ms = watch.milliseconds();

@@ -1,5 +1,6 @@
 // One rank's trainer: model, optimizer and the training step. loop.h decides when to evaluate, save and stop.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -21,8 +22,9 @@ class Trainer {
   Trainer(const Job& job, const comm::Group& group);
 
   /// Performs the next optimizer step (collective): micro-batches, gradient sync, norm, clipping, AdamW.
-  /// Throws c10::Error if loss or gradient norm is NaN or Inf; the weights are then unchanged.
-  StepRecord step();
+  /// Calls `before_update` once main_grad has the step's gradients, before they are clipped; afterwards they
+  /// are zero. Throws c10::Error if loss or gradient norm is NaN or Inf; the weights are then unchanged.
+  StepRecord step(const std::function<void()>& before_update = {});
 
   /// Returns the mean loss over the first validation windows (collective), without dropout, label smoothing
   /// and z-loss.
@@ -41,9 +43,10 @@ class Trainer {
  private:
   /// Runs forward and backward of micro-batch `index`; returns its part of the step's loss.
   double micro_batch(int64_t index);
-  /// Synchronizes and clips the gradients and runs AdamW, and with --verify compares replicas; returns the
-  /// gradient norm before clipping.
-  double update_(double loss, double learning_rate);
+  /// Synchronizes and clips the gradients, runs AdamW, with --verify compares replicas, and zeroes the
+  /// gradients; returns their norm before clipping.
+  double update_(double loss, double learning_rate, const std::function<void()>& before_update);
+  void zero_gradients_();
   int64_t tokens_per_step() const;
   nn::Step make_step(kernels::RandomKey key) const;
   void read_state(const std::filesystem::path& directory);

@@ -79,8 +79,9 @@ std::string error_after(at::ScalarType dtype, const std::function<void(const tra
   const train::Job job(smoke_test_options(smoke_test, plan::Parallelism::tp, /*tp=*/1));
   train::Trainer trainer(job, comm::Group());
   AdamWFormula formula(trainer, job.options());
-  EXPECT_EQ(formula.error_after_step(trainer.step().grad_norm), "");
-  const double norm = trainer.step().grad_norm;
+  const auto copy_gradients = [&] { formula.copy_gradients(); };
+  EXPECT_EQ(formula.error_after_step(trainer.step(copy_gradients).grad_norm), "");
+  const double norm = trainer.step(copy_gradients).grad_norm;
   change(trainer);
   return formula.error_after_step(norm);
 }

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -108,6 +109,23 @@ TEST(AdamW, ScalesTheGradientAndLeavesItAsItIs) {
   run_scaled_steps_(scaling, other, 5);
   EXPECT_TRUE(other->value.detach().equal(one->value.detach()));
   EXPECT_TRUE(other->main_grad.equal(one->main_grad * 8));
+}
+
+TEST(AdamW, ZeroesTheGradientInTheSamePass) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    const ParameterPtr one = make_parameter({7, 5}, dtype), other = make_parameter({7, 5}, dtype);
+    set_weights_(one);
+    set_weights_(other);
+    AdamW optimizer(used_parameters(one), kOptions), zeroing(used_parameters(other), kOptions);
+    run_steps_(optimizer, one, 5);
+    for (int64_t step = 1; step <= 5; ++step) {
+      set_gradient_(other, step);
+      zeroing.step_and_zero_grad_(step, /*learning_rate=*/0.1);
+      EXPECT_TRUE(other->main_grad.equal(at::zeros_like(other->main_grad))) << dtype;
+    }
+    EXPECT_TRUE(other->value.detach().equal(one->value.detach())) << dtype;
+    EXPECT_TRUE(zeroing.state()[0].exp_avg_sq.equal(optimizer.state()[0].exp_avg_sq)) << dtype;
+  }
 }
 
 TEST(AdamW, DoesNotDecayOneDimensionalParameters) {
