@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "shardwise/base/profile.h"
-#include "shardwise/kernels/attention_forward_amx.h"
+#include "shardwise/kernels/attention_amx.h"
 #include "shardwise/kernels/attention_isa.h"
 #include "shardwise/kernels/attention_single.h"
 #include "shardwise/kernels/dropout_mask.h"
@@ -140,6 +140,14 @@ AttentionForwardLoops<T> best_forward_loops() {
   return attention_forward_loops<T>();
 }
 
+template <class T>
+AttentionBackwardLoops<T> best_backward_loops() {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (best_isa() >= Isa::amx) return amx::attention_backward_loops();
+  }
+  return attention_backward_loops<T>();
+}
+
 }  // namespace
 
 AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
@@ -201,7 +209,7 @@ Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const Attent
                      empty_or_zeros(writes_all_kv, v.sizes(), v.options())};
   with_element_type("attention_backward", q, [&]<class T>(T) {
     using A = Accumulator<T>;
-    const auto loops = attention_backward_loops<T>();
+    const auto loops = best_backward_loops<T>();
     for_ranges(b * count, extents.work_per_head(), [&](int64_t begin, int64_t end) {
       const at::Tensor scratch = at::empty({loops.scratch(extents.largest())}, wide);
       for (int64_t i = begin; i < end; ++i) {

@@ -1,4 +1,4 @@
-#include "shardwise/kernels/attention_forward_amx.h"
+#include "shardwise/kernels/attention_amx.h"
 
 #include "shardwise/kernels/attention_blocks.h"
 #include "shardwise/kernels/attention_tiles.h"
@@ -63,50 +63,11 @@ struct TileScratch {
   }
 };
 
-/// Packs the keys, 32 columns of 16 keys at a time, with zeros in padding.
-void pack_keys(const TileScratch& use, HeadRows<const Bf16> k, int64_t keys, int64_t d) {
-  for (int64_t key = 0; key < parts_of(keys) * kPart; ++key) {
-    for (int64_t part = 0; part < use.d_parts; ++part) {
-      float* to = use.k.row(key / kHalf * use.d_parts + part) + key % kHalf * kHalf;
-      _mm512_storeu_si512(to, key < keys ? load_part(k.data + key * k.row, part, d) : _mm512_setzero_si512());
-    }
-  }
-}
-
-/// Packs the values, 32 keys of 16 columns at a time, with zeros in padding.
-void pack_values(const TileScratch& use, HeadRows<const Bf16> v, int64_t keys, int64_t d) {
-  const auto row = [&](int64_t key, int64_t column) {
-    if (key >= keys) return _mm512_setzero_si512();
-    const __m256i values = _mm256_maskz_loadu_epi16(first_of_16(d - column), v.data + key * v.row + column);
-    return _mm512_cvtepu16_epi32(values);
-  };
-  for (int64_t part = 0; part < parts_of(keys); ++part) {
-    for (int64_t block = 0; block < 2 * use.d_parts; ++block) {
-      __m512i pairs[kHalf];
-      for (int64_t pair = 0; pair < kHalf; ++pair) {
-        const int64_t key = part * kPart + 2 * pair, column = block * kHalf;
-        pairs[pair] = _mm512_or_si512(row(key, column), _mm512_slli_epi32(row(key + 1, column), 16));
-      }
-      store_transposed(use.v.row(part * 2 * use.d_parts + block), pairs);
-    }
-  }
-}
-
 /// Packs an item's queries, and sets its state to that before any key.
-void start(const Item& item, int64_t d_parts, HeadRows<const Bf16> q, int64_t d) {
+void start(const Item& item, HeadRows<const Bf16> q, int64_t d) {
   const Bf16* rows = q.data + item.head * q.head + item.queries.begin * q.row;
-  for (int64_t half = 0; half < 2; ++half) {
-    for (int64_t part = 0; part < d_parts; ++part) {
-      __m512i words[kHalf];
-      for (int64_t i = 0; i < kHalf; ++i) {
-        const int64_t query = half * kHalf + i;
-        words[i] =
-            query < item.queries.size() ? load_part(rows + query * q.row, part, d) : _mm512_setzero_si512();
-      }
-      store_transposed(item.q.row(half * d_parts + part), words);
-    }
-  }
-  for (int64_t column = 0; column < d_parts * kPart; ++column)
+  pack_rows_right(item.q, {rows, q.head, q.row}, item.queries.size(), d);
+  for (int64_t column = 0; column < parts_of(d) * kPart; ++column)
     for (int64_t i = 0; i < kPart; ++i) item.out.row(column)[i] = 0;
   for (int64_t i = 0; i < kPart; ++i) item.state.largest[i] = kLowest;
   for (int64_t i = 0; i < kPart; ++i) item.state.sum[i] = 0;
@@ -116,11 +77,9 @@ void start(const Item& item, int64_t d_parts, HeadRows<const Bf16> q, int64_t d)
 void multiply_keys(const TileScratch& use, const Item& item, IndexRange parts) {
   write_to_memory(item.q.data);
   for (int64_t part = 0; part < parts.size(); ++part) {
-    const Tile upper = use.k.from(2 * (parts.begin + part) * use.d_parts), lower = upper.from(use.d_parts);
-    zero_tiles();
-    for (int64_t i = 0; i < use.d_parts; ++i)
-      add_product(upper.row(i), lower.row(i), item.q.row(i), item.q.row(use.d_parts + i));
-    store_tiles(use.scores.from(part * kPart));
+    const Tile upper = use.k.from(2 * (parts.begin + part) * use.d_parts);
+    multiply_tiles(use.scores.from(part * kPart), upper, upper.from(use.d_parts), item.q,
+                   item.q.from(use.d_parts), use.d_parts);
   }
 }
 
@@ -135,13 +94,6 @@ void add_values(const TileScratch& use, const Item& item, IndexRange parts) {
     }
     store_tiles(item.out.from(column * kPart));
   }
-}
-
-/// Returns which of 32 queries, from `first` on, attend to a key.
-__mmask32 attending(int64_t key, int64_t first, const AttentionExtent& extent) {
-  if (!extent.causal) return key < keys_of(extent) ? ~__mmask32{0} : 0;
-  const int64_t begin = key - extent.past - first;  // attended_keys, solved for the query
-  return first_of_32(begin + extent.window) & ~first_of_32(begin);
 }
 
 void mask_scores(const TileScratch& use, const Item& item, IndexRange parts, const AttentionExtent& extent) {
@@ -182,31 +134,10 @@ void raise_largest(const TileScratch& use, const Item& item, int64_t keys, float
   }
 }
 
-/// Draws which probabilities of a block are kept.
-void draw_kept(const TileScratch& use, const Item& item, IndexRange parts, const AttentionExtent& extent) {
-  static_assert(kPart == kDropoutGroup && kBlockParts % kDrawnGroups == 0);
-  const __m512i threshold = _mm512_set1_epi32(static_cast<int>(extent.mask.draws.threshold));
-  const uint64_t first_row = extent.mask.first_row + item.head * extent.head_rows + item.queries.begin;
-  alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
-  for (int64_t query = 0; query < item.queries.size(); ++query) {
-    const uint64_t group = (first_row + query) * extent.mask.row_groups + parts.begin;
-    for (int64_t part = 0; part < parts.size(); ++part) {
-      const int64_t drawn = part % kDrawnGroups;
-      if (drawn == 0)
-        draw_words(words, extent.mask.draws.key, group + part, smaller(kDrawnGroups, parts.size() - part));
-      const auto kept = [&](int64_t half) -> uint32_t {
-        return _mm512_cmpge_epu32_mask(_mm512_load_si512(words + drawn * kDropoutGroup + half * kHalf),
-                                       threshold);
-      };
-      use.kept.row(part)[query] = __builtin_bit_cast(float, kept(0) | kept(1) << kHalf);
-    }
-  }
-}
-
 /// Turns 16 queries' scores of a part of keys into probabilities in a tile, and returns their sums.
 template <bool drops>
 __m512 add_exp(const TileScratch& use, int64_t part, int64_t half, __m512 factor, __m512 largest) {
-  const __m512i kept = _mm512_loadu_si512(use.kept.row(part) + half * kHalf);
+  const float* kept = use.kept.row(part) + half * kHalf;
   const float* scores = use.scores.row(part * kPart) + half * kHalf;
   float* tile = use.p.row(2 * part + half);
   __m512 sums = _mm512_setzero_ps();
@@ -216,9 +147,7 @@ __m512 add_exp(const TileScratch& use, int64_t part, int64_t half, __m512 factor
       const __m512 score = _mm512_loadu_ps(scores + (key + i) * use.scores.stride);
       p[i] = exp2_of(_mm512_fmsub_ps(score, factor, largest));
       sums = _mm512_add_ps(sums, p[i]);
-      if constexpr (drops)
-        p[i] = _mm512_maskz_mov_ps(
-            _mm512_test_epi32_mask(kept, _mm512_set1_epi32(static_cast<int>(1U << (key + i)))), p[i]);
+      if constexpr (drops) p[i] = _mm512_maskz_mov_ps(kept_of(kept, key + i), p[i]);
     }
     _mm512_storeu_si512(tile, pairs_of(p[0], p[1]));
   }
@@ -232,7 +161,9 @@ void add_keys(const TileScratch& use, const Item& item, IndexRange parts, const 
   multiply_keys(use, item, parts);
   mask_scores(use, item, parts, extent);
   raise_largest(use, item, parts.size() * kPart, factor);
-  if (drops) draw_kept(use, item, parts, extent);
+  if (drops)
+    draw_kept(use.kept, parts, item.queries.size(),
+              extent.mask.first_row + item.head * extent.head_rows + item.queries.begin, extent.mask);
   for (int64_t half = 0; half < 2; ++half) {
     const __m512 largest = _mm512_loadu_ps(item.state.largest + half * kHalf);
     __m512 sums = _mm512_loadu_ps(item.state.sum + half * kHalf);
@@ -251,31 +182,18 @@ void finish(const Item& item, HeadRows<Bf16> out, float* lse, const AttentionExt
   for (int64_t i = 0; i < item.queries.size(); ++i)
     lse[item.head * extent.head_rows + item.queries.begin + i] =
         item.state.largest[i] * 0.693147180559945309F + log_of(item.state.sum[i]);  // ln(2)
-  for (int64_t half = 0; half < 2; ++half) {
-    const int64_t count = smaller(item.queries.size() - half * kHalf, kHalf);
-    Bf16* rows = out.data + item.head * out.head + (item.queries.begin + half * kHalf) * out.row;
-    for (int64_t column = 0; column < extent.d; column += kHalf) {
-      __m512i words[kHalf];
-      for (int64_t i = 0; i < kHalf; ++i)
-        words[i] = _mm512_loadu_si512(item.out.row(column + i) + half * kHalf);
-      alignas(64) float values[kTileWords];
-      store_transposed(values, words);
-      for (int64_t i = 0; i < count; ++i) {
-        const __m512 factor = _mm512_set1_ps(scale / item.state.sum[half * kHalf + i]);
-        const __m256bh narrow = _mm512_cvtneps_pbh(_mm512_mul_ps(_mm512_load_ps(values + i * kHalf), factor));
-        _mm256_mask_storeu_epi16(rows + i * out.row + column, first_of_16(extent.d - column),
-                                 reinterpret_cast<__m256i>(narrow));
-      }
-    }
-  }
+  float factors[kPart];
+  for (int64_t i = 0; i < kPart; ++i) factors[i] = scale / item.state.sum[i];
+  Bf16* rows = out.data + item.head * out.head + item.queries.begin * out.row;
+  write_rows({rows, out.head, out.row}, item.queries.size(), extent.d, item.out, factors);
 }
 
 void forward(HeadRows<Bf16> out, float* lse, HeadRows<const Bf16> q, HeadRows<const Bf16> k,
              HeadRows<const Bf16> v, float* memory, AttentionExtent extent) {
   const Tiles configured;
   const TileScratch use(memory, extent);
-  pack_keys(use, k, keys_of(extent), extent.d);
-  pack_values(use, v, keys_of(extent), extent.d);
+  pack_rows(use.k, k, keys_of(extent), extent.d);
+  pack_columns(use.v, v, keys_of(extent), extent.d);
   const int64_t count = parts_of(extent.s) * extent.heads;
   for (int64_t first = 0; first < count; first += kItems) {
     const int64_t items = smaller(kItems, count - first);
@@ -284,7 +202,7 @@ void forward(HeadRows<Bf16> out, float* lse, HeadRows<const Bf16> q, HeadRows<co
       const int64_t query = (first + i) / extent.heads * kPart;
       return use.item(i, (first + i) % extent.heads, {query, smaller(query + kPart, extent.s)}, states[i]);
     };
-    for (int64_t i = 0; i < items; ++i) start(item(i), use.d_parts, q, extent.d);
+    for (int64_t i = 0; i < items; ++i) start(item(i), q, extent.d);
     const int64_t end = item(items - 1).parts(extent).end;
     int64_t block = item(0).parts(extent).begin / kBlockParts * kBlockParts;
     for (; block < end; block += kBlockParts) {

@@ -61,7 +61,7 @@ struct AttentionSingleLoops {
 };
 SHARDWISE_PER_ISA(AttentionSingleLoops, attention_single_loops)
 
-/// Defined in attention_backward_isa.cpp.
+/// Defined in attention_backward_isa.cpp, and for bf16 with AMX in attention_backward_amx.cpp.
 template <class T>
 struct AttentionBackwardLoops {
   using A = Accumulator<T>;

@@ -53,11 +53,128 @@ inline __m512i load_part(const Bf16* row, int64_t part, int64_t d) {
   }
 }
 
+/// Packs 32 columns of 16 rows into each tile, [16 rows][32 columns], with zeros in padding.
+inline void pack_rows(Tile to, HeadRows<const Bf16> from, int64_t rows, int64_t d) {
+  for (int64_t row = 0; row < parts_of(rows) * kPart; ++row) {
+    for (int64_t part = 0; part < parts_of(d); ++part) {
+      float* words = to.row(row / kHalf * parts_of(d) + part) + row % kHalf * kHalf;
+      _mm512_storeu_si512(
+          words, row < rows ? load_part(from.data + row * from.row, part, d) : _mm512_setzero_si512());
+    }
+  }
+}
+
+/// Packs 16 rows of 32 columns into each tile, [32 columns][16 rows]: in pairs of columns, for a right
+/// operand.
+inline void pack_rows_right(Tile to, HeadRows<const Bf16> from, int64_t rows, int64_t d) {
+  for (int64_t block = 0; block < 2 * parts_of(rows); ++block) {
+    for (int64_t part = 0; part < parts_of(d); ++part) {
+      __m512i words[kHalf];
+      for (int64_t i = 0; i < kHalf; ++i) {
+        const int64_t row = block * kHalf + i;
+        words[i] = row < rows ? load_part(from.data + row * from.row, part, d) : _mm512_setzero_si512();
+      }
+      store_transposed(to.row(block * parts_of(d) + part), words);
+    }
+  }
+}
+
+/// Calls `use(i, pairs)` for the i-th tile of 32 rows and 16 columns, where pairs[p] has the elements of the
+/// rows 2p and 2p + 1 in words, with zeros in padding.
+template <class Use>
+void for_row_pairs(HeadRows<const Bf16> from, int64_t rows, int64_t d, Use use) {
+  const auto load = [&](int64_t row, int64_t column) {
+    if (row >= rows) return _mm512_setzero_si512();
+    return _mm512_cvtepu16_epi32(
+        _mm256_maskz_loadu_epi16(first_of_16(d - column), from.data + row * from.row + column));
+  };
+  for (int64_t part = 0; part < parts_of(rows); ++part) {
+    for (int64_t block = 0; block < 2 * parts_of(d); ++block) {
+      __m512i pairs[kHalf];
+      for (int64_t pair = 0; pair < kHalf; ++pair) {
+        const int64_t row = part * kPart + 2 * pair, column = block * kHalf;
+        pairs[pair] = _mm512_or_si512(load(row, column), _mm512_slli_epi32(load(row + 1, column), 16));
+      }
+      use(part * 2 * parts_of(d) + block, pairs);
+    }
+  }
+}
+
+/// Packs 32 rows of 16 columns into each tile, [16 columns][32 rows].
+inline void pack_columns(Tile to, HeadRows<const Bf16> from, int64_t rows, int64_t d) {
+  for_row_pairs(from, rows, d, [&](int64_t i, const __m512i* pairs) { store_transposed(to.row(i), pairs); });
+}
+
+/// Packs 32 rows of 16 columns into each tile, [32 rows][16 columns]: in pairs of rows, for a right operand.
+inline void pack_columns_right(Tile to, HeadRows<const Bf16> from, int64_t rows, int64_t d) {
+  for_row_pairs(from, rows, d, [&](int64_t i, const __m512i* pairs) {
+    for (int64_t pair = 0; pair < kHalf; ++pair) _mm512_storeu_si512(to.row(i) + pair * kHalf, pairs[pair]);
+  });
+}
+
+/// Multiplies `columns` [d][32 rows] by a factor for each row, and writes its first `rows` rows to `to`.
+inline void write_rows(HeadRows<Bf16> to, int64_t rows, int64_t d, MatrixView<float> columns,
+                       const float* factors) {
+  alignas(64) float values[kTileWords];
+  for (int64_t first = 0; first < rows; first += kHalf) {
+    for (int64_t column = 0; column < d; column += kHalf) {
+      __m512i words[kHalf];
+      for (int64_t i = 0; i < kHalf; ++i) words[i] = _mm512_loadu_si512(columns.row(column + i) + first);
+      store_transposed(values, words);
+      for (int64_t i = 0; i < smaller(rows - first, kHalf); ++i) {
+        const __m512 scaled =
+            _mm512_mul_ps(_mm512_load_ps(values + i * kHalf), _mm512_set1_ps(factors[first + i]));
+        _mm256_mask_storeu_epi16(to.data + (first + i) * to.row + column, first_of_16(d - column),
+                                 reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(scaled)));
+      }
+    }
+  }
+}
+
+/// Returns which of 32 queries, from `first` on, attend to a key.
+inline __mmask32 attending(int64_t key, int64_t first, const AttentionExtent& extent) {
+  if (!extent.causal) return key < keys_of(extent) ? ~__mmask32{0} : 0;
+  const int64_t begin = key - extent.past - first;  // attended_keys, solved for the query
+  return first_of_32(begin + extent.window) & ~first_of_32(begin);
+}
+
+/// Draws which probabilities are kept: `kept` [parts][32 queries] has a bit for each of 32 keys. `first_row`
+/// is the mask's row of the first query.
+inline void draw_kept(MatrixView<float> kept, IndexRange parts, int64_t queries, uint64_t first_row,
+                      const ProbabilityMask& mask) {
+  static_assert(kPart == kDropoutGroup);
+  const __m512i threshold = _mm512_set1_epi32(static_cast<int>(mask.draws.threshold));
+  alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
+  for (int64_t query = 0; query < queries; ++query) {
+    const uint64_t group = (first_row + query) * mask.row_groups + parts.begin;
+    for (int64_t part = 0; part < parts.size(); ++part) {
+      const int64_t drawn = part % kDrawnGroups;
+      if (drawn == 0)
+        draw_words(words, mask.draws.key, group + part, smaller(kDrawnGroups, parts.size() - part));
+      const auto bits = [&](int64_t half) -> uint32_t {
+        return _mm512_cmpge_epu32_mask(_mm512_load_si512(words + drawn * kDropoutGroup + half * kHalf),
+                                       threshold);
+      };
+      kept.row(part)[query] = __builtin_bit_cast(float, bits(0) | bits(1) << kHalf);
+    }
+  }
+}
+
+/// Returns which of 16 queries keep a key's probability: its bit in the words of draw_kept.
+[[gnu::always_inline]] inline __mmask16 kept_of(const float* words, int64_t key) {
+  return _mm512_test_epi32_mask(_mm512_loadu_si512(words), _mm512_set1_epi32(static_cast<int>(1U << key)));
+}
+
+/// Rounds 16 elements of `low` and of `high` to the 32 of a row.
+[[gnu::always_inline]] inline __m512i row_of(__m512 low, __m512 high) {
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+}
+
 /// Returns words of two bf16: the rounded elements of `low` and `high`.
 [[gnu::always_inline]] inline __m512i pairs_of(__m512 low, __m512 high) {
   const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
                                          22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-  return _mm512_permutexvar_epi16(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+  return _mm512_permutexvar_epi16(order, row_of(low, high));
 }
 
 /// Returns 2^x = 2^n · 2^r, |r| <= 1/2, for finite x <= 0, with a minimax polynomial. Relative error below
@@ -104,6 +221,13 @@ inline void store_tiles(MatrixView<float> to) {
   _tile_stored(1, to.row(0) + kHalf, stride);
   _tile_stored(2, to.row(kHalf), stride);
   _tile_stored(3, to.row(kHalf) + kHalf, stride);
+}
+/// Computes the 32 x 32 product of `count` tiles in each of two rows and two columns.
+inline void multiply_tiles(MatrixView<float> to, Tile upper, Tile lower, Tile left, Tile right,
+                           int64_t count) {
+  zero_tiles();
+  for (int64_t i = 0; i < count; ++i) add_product(upper.row(i), lower.row(i), left.row(i), right.row(i));
+  store_tiles(to);
 }
 
 }  // namespace shardwise::kernels::amx

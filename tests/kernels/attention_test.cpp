@@ -65,6 +65,27 @@ TEST(Attention, MatchesFp64ReferenceBeyondABlockOfKeys) {
   }
 }
 
+// Backward of bf16 by AMX has blocks of 128 keys and 128 queries.
+TEST(Attention, GradientsMatchFp64ReferenceBeyondABlock) {
+  const Threads threads(1);
+  for (const int64_t s : {127, 128, 129, 161, 290}) {
+    for (const int64_t d : {7, 40, 64, 128}) {
+      const Case c = {1, s, d, 2, {0, 1, 1}};
+      for (const std::optional<int64_t>& window : {std::optional<int64_t>(), std::optional<int64_t>(100)}) {
+        for (const double p : {0.0, 0.3}) {
+          SCOPED_TRACE(::testing::Message() << s << " d " << d << " " << window.value_or(0) << " " << p);
+          AttentionOptions options = {.kv_of_head = c.kv_of_head, .window = window};
+          if (p > 0) options.dropout = {p, RandomKey::of(7), 2, 9};
+          check_case(c, at::kBFloat16, options);
+          options.valid = {{s / 3, s - 1}};
+          check_case(c, at::kBFloat16, options);
+        }
+      }
+      check_case(c, at::kBFloat16, {.kv_of_head = c.kv_of_head, .causal = false});
+    }
+  }
+}
+
 // Adding a number to all scores of a query changes only its lse.
 TEST(Attention, MatchesFp64ReferenceWhereAllScoresAreLow) {
   const Case c = {1, 300, 64, 2, {0, 1, 1}};
