@@ -1,16 +1,19 @@
 #include "shardwise/bench/probe_amx.h"
 
+#include "shardwise/bench/random_pair.h"
 #include "shardwise/kernels/tiles.h"
 
 namespace shardwise::bench::amx {
 
 float multiply_add_tiles(int64_t iterations) {
   const kernels::amx::Tiles configured;
-  alignas(64) float ones[16 * 16];
-  for (float& one : ones) one = 1;
-  kernels::amx::write_to_memory(ones);
-  _tile_loadd(6, ones, 64);
-  _tile_loadd(7, ones, 64);
+  alignas(64) uint32_t pairs[16][16];
+  for (uint32_t row = 0; row < 16; ++row)
+    for (uint32_t column = 0; column <= row; ++column)  // symmetric, so that the result is positive
+      pairs[row][column] = pairs[column][row] = random_pair(16 * row + column);
+  kernels::amx::write_to_memory(pairs);
+  _tile_loadd(6, pairs, 64);
+  _tile_loadd(7, pairs, 64);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -25,8 +28,9 @@ float multiply_add_tiles(int64_t iterations) {
     _tile_dpbf16ps(4, 6, 7);
     _tile_dpbf16ps(5, 6, 7);
   }
-  _tile_stored(5, ones, 64);
-  return ones[0];
+  alignas(64) float sums[16][16];
+  _tile_stored(5, sums, 64);
+  return sums[0][0];
 }
 
 }  // namespace shardwise::bench::amx

@@ -2,6 +2,8 @@
 
 #include <immintrin.h>
 
+#include "shardwise/bench/random_pair.h"
+
 namespace shardwise::bench::avx512_bf16 {
 
 float multiply_add_bf16(int64_t iterations) {
@@ -9,7 +11,9 @@ float multiply_add_bf16(int64_t iterations) {
   static_assert(kBf16Operations == int64_t{kChains} * 16 * 2 * 2);
   __m512 sums[kChains];
   for (__m512& sum : sums) sum = _mm512_setzero_ps();
-  __m512i a = _mm512_set1_epi32(0x3f803f80), b = _mm512_set1_epi32(0x3f003f00);
+  alignas(64) uint32_t pairs[16];
+  for (uint32_t i = 0; i < 16; ++i) pairs[i] = random_pair(i);
+  __m512i a = _mm512_load_si512(pairs), b = a;  // equal, so that the result is positive
   for (int64_t i = 0; i < iterations; ++i) {
 #pragma GCC unroll 12
     for (__m512& sum : sums)
