@@ -73,11 +73,6 @@ int64_t tile_of(int64_t key_part, int64_t query_part) {
   return 2 * (key_part % kBlockParts * kBlockParts + query_part % kBlockParts);
 }
 
-void zero(MatrixView<float> matrix, int64_t rows) {
-  for (int64_t i = 0; i < rows * matrix.stride; i += kHalf)
-    _mm512_storeu_ps(matrix.data + i, _mm512_setzero_ps());
-}
-
 void load_head(const BackwardScratch& use, HeadRows<const Bf16> d_out, const Saved& saved, int64_t head,
                const AttentionExtent& extent) {
   const int64_t s = extent.s, d = extent.d;
@@ -93,7 +88,7 @@ void load_head(const BackwardScratch& use, HeadRows<const Bf16> d_out, const Sav
   zero(use.d_sums, 1);
   for (int64_t i = 0; i < s; ++i) {
     const Bf16 *out_row = out + i * saved.out.row, *d_row = d_rows.data + i * d_rows.row;
-    use.lse.data[i] = lse[i] * 1.44269504088896341F;  // log2(e)
+    use.lse.data[i] = lse[i] * static_cast<float>(kLog2E);
     use.d_sums.data[i] = sum_of<float>(d, [=](int64_t j) { return widen(out_row[j]) * widen(d_row[j]); });
   }
 }
@@ -133,7 +128,7 @@ void probabilities(const Head& of, int64_t key_part, int64_t query_part) {
   const BackwardScratch& use = of.use;
   const AttentionExtent& extent = of.extent;
   const int64_t queries = query_part * kPart, tile = tile_of(key_part, query_part);
-  const __m512 factor = _mm512_set1_ps(static_cast<float>(extent.scale * 1.44269504088896341));  // log2(e)
+  const __m512 factor = _mm512_set1_ps(static_cast<float>(extent.scale * kLog2E));
   const __m512 kept_scale = _mm512_set1_ps(static_cast<float>(extent.mask.scale));
   if constexpr (drops)
     draw_kept(use.kept, {key_part, key_part + 1}, smaller(extent.s - queries, kPart), of.first_row + queries,

@@ -30,35 +30,7 @@ struct BackwardScratch {
         p(scratch.matrix(kBlock, extent.s)),
         ds(scratch.matrix(kBlock, extent.s)),
         kept(scratch.matrix(extent.mask.draws.threshold > 0 ? kBlock / kDropoutGroup : 0, extent.s)) {}
-
-  /// Returns the mask words of the keys from 32·half on, stored in a row of accumulators.
-  uint32_t* kept_words(int64_t half) const { return reinterpret_cast<uint32_t*>(kept.row(half)); }
 };
-
-template <class A>
-void zero(MatrixView<A> matrix, int64_t rows) {
-  __builtin_memset(matrix.data, 0, rows * matrix.stride * sizeof(A));
-}
-
-uint32_t packed(const uint32_t* words, uint32_t threshold) {
-  uint32_t bits = 0;
-  for (int64_t l = 0; l < kDropoutGroup; ++l) bits |= uint32_t{words[l] >= threshold} << l;
-  return bits;
-}
-
-// Draws the mask bits of the keys from `key` on, for each query; the first query is row `row` of the mask.
-template <class A>
-void draw_kept(const BackwardScratch<A>& use, int64_t key, int64_t keys, int64_t queries, uint64_t row,
-               const ProbabilityMask& mask) {
-  alignas(64) uint32_t words[kBlock];
-  const int64_t groups = (keys + kDropoutGroup - 1) / kDropoutGroup;
-  for (int64_t j = 0; j < queries; ++j) {
-    draw_words(words, mask.draws.key, (row + j) * mask.row_groups + key / kDropoutGroup, groups);
-    for (int64_t half = 0; half < groups; ++half) {
-      use.kept_words(half)[j] = packed(words + half * kDropoutGroup, mask.draws.threshold);
-    }
-  }
-}
 
 template <class A>
 struct QuerySums {
@@ -100,14 +72,15 @@ void probabilities(const BackwardScratch<A>& use, IndexRange keys, IndexRange qu
                    const AttentionExtent& extent) {
   const bool drops = extent.mask.draws.threshold > 0;
   const A scale = static_cast<A>(extent.scale), kept_scale = static_cast<A>(extent.mask.scale);
-  if (drops) draw_kept(use, keys.begin, keys.size(), queries.size(), row, extent.mask);
+  const IndexRange groups = {keys.begin / kDropoutGroup, (keys.end + kDropoutGroup - 1) / kDropoutGroup};
+  if (drops) draw_kept(use.kept, groups, queries.size(), row, extent.mask);
   const QuerySums<A> of = {use.lse.data + queries.begin, use.d_sums.data + queries.begin};
   for (int64_t i = 0; i < keys.size(); ++i) {
     const IndexRange attended = extent.causal ? IndexRange{i, smaller(i + extent.window, queries.size())}
                                               : IndexRange{0, queries.size()};
     if (drops) {
       dropped_row(use.p.row(i), use.ds.row(i), of, attended, queries.size(), scale,
-                  use.kept_words(i / kDropoutGroup), 1u << i % kDropoutGroup, kept_scale);
+                  kept_words(use.kept, i / kDropoutGroup), 1u << i % kDropoutGroup, kept_scale);
     } else {
       probabilities_row(use.p.row(i), use.ds.row(i), of, attended, queries.size(), scale);
     }

@@ -120,4 +120,34 @@ inline void drop_row(A* __restrict p, int64_t first_key, int64_t keys, uint64_t 
   }
 }
 
+/// Returns the words of a row of draw_kept, which are stored in a row of accumulators.
+template <class A>
+uint32_t* kept_words(MatrixView<A> kept, int64_t group) {
+  return reinterpret_cast<uint32_t*>(kept.row(group));
+}
+
+/// Draws which probabilities are kept: row g of `kept` gets, for each query, a bit for each of the 32 keys of
+/// the g-th of `groups`. `first_row` is the mask's row of the first query.
+template <class A>
+void draw_kept(MatrixView<A> kept, IndexRange groups, int64_t queries, uint64_t first_row,
+               const ProbabilityMask& mask) {
+  alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup] = {};
+  for (int64_t query = 0; query < queries; ++query) {
+    const uint64_t first_group = (first_row + query) * mask.row_groups + groups.begin;
+    for (int64_t g = 0; g < groups.size(); ++g) {
+      if (g % kDrawnGroups == 0)
+        draw_words(words, mask.draws.key, first_group + g, smaller(kDrawnGroups, groups.size() - g));
+      const uint32_t* drawn = words + g % kDrawnGroups * kDropoutGroup;
+      uint32_t bits = 0;
+      for (int64_t l = 0; l < kDropoutGroup; ++l) bits |= uint32_t{drawn[l] >= mask.draws.threshold} << l;
+      kept_words(kept, g)[query] = bits;
+    }
+  }
+}
+
+template <class A>
+void zero(MatrixView<A> matrix, int64_t rows) {
+  __builtin_memset(matrix.data, 0, rows * matrix.stride * sizeof(A));
+}
+
 }  // namespace shardwise::kernels::SHARDWISE_ISA

@@ -67,8 +67,7 @@ struct TileScratch {
 void start(const Item& item, HeadRows<const Bf16> q, int64_t d) {
   const Bf16* rows = q.data + item.head * q.head + item.queries.begin * q.row;
   pack_rows_right(item.q, {rows, q.head, q.row}, item.queries.size(), d);
-  for (int64_t column = 0; column < parts_of(d) * kPart; ++column)
-    for (int64_t i = 0; i < kPart; ++i) item.out.row(column)[i] = 0;
+  zero(item.out, parts_of(d) * kPart);
   for (int64_t i = 0; i < kPart; ++i) item.state.largest[i] = kLowest;
   for (int64_t i = 0; i < kPart; ++i) item.state.sum[i] = 0;
 }
@@ -156,7 +155,7 @@ __m512 add_exp(const TileScratch& use, int64_t part, int64_t half, __m512 factor
 
 /// Adds the keys of `parts` to an item's state.
 void add_keys(const TileScratch& use, const Item& item, IndexRange parts, const AttentionExtent& extent) {
-  const auto factor = static_cast<float>(extent.scale * 1.44269504088896341);  // log2(e)
+  const auto factor = static_cast<float>(extent.scale * kLog2E);
   const bool drops = extent.mask.draws.threshold > 0;
   multiply_keys(use, item, parts);
   mask_scores(use, item, parts, extent);
@@ -190,6 +189,7 @@ void finish(const Item& item, HeadRows<Bf16> out, float* lse, const AttentionExt
 
 void forward(HeadRows<Bf16> out, float* lse, HeadRows<const Bf16> q, HeadRows<const Bf16> k,
              HeadRows<const Bf16> v, float* memory, AttentionExtent extent) {
+  if (memory == nullptr) __builtin_unreachable();  // only scratch_of has none, which writes to no matrix
   const Tiles configured;
   const TileScratch use(memory, extent);
   pack_rows(use.k, k, keys_of(extent), extent.d);

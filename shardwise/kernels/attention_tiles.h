@@ -6,11 +6,14 @@
 
 namespace shardwise::kernels::amx {
 
-inline constexpr int64_t kPart = 32;        // queries, keys or columns of two tiles
-inline constexpr int64_t kHalf = 16;        // rows of a tile, and outputs of one
-inline constexpr int64_t kTileWords = 256;  // of four bytes: two bf16 or one fp32
-inline constexpr int64_t kTileStride = 64;  // bytes of a row
-using Tile = MatrixView<float>;             // row(i) is the i-th tile
+inline constexpr int64_t kPart = 32;                   // queries, keys or columns of two tiles
+inline constexpr int64_t kHalf = 16;                   // rows of a tile, and outputs of one
+inline constexpr int64_t kTileWords = 256;             // of four bytes: two bf16 or one fp32
+inline constexpr double kLog2E = 1.44269504088896341;  // log2(e): softmax is computed in powers of 2
+inline constexpr int64_t kTileStride = 64;             // bytes of a row
+using Tile = MatrixView<float>;                        // row(i) is the i-th tile
+
+static_assert(kPart == kDropoutGroup);  // a word of draw_kept has the bits of a part
 
 inline int64_t parts_of(int64_t count) {
   return (count + kPart - 1) / kPart;
@@ -136,28 +139,6 @@ inline __mmask32 attending(int64_t key, int64_t first, const AttentionExtent& ex
   if (!extent.causal) return key < keys_of(extent) ? ~__mmask32{0} : 0;
   const int64_t begin = key - extent.past - first;  // attended_keys, solved for the query
   return first_of_32(begin + extent.window) & ~first_of_32(begin);
-}
-
-/// Draws which probabilities are kept: `kept` [parts][32 queries] has a bit for each of 32 keys. `first_row`
-/// is the mask's row of the first query.
-inline void draw_kept(MatrixView<float> kept, IndexRange parts, int64_t queries, uint64_t first_row,
-                      const ProbabilityMask& mask) {
-  static_assert(kPart == kDropoutGroup);
-  const __m512i threshold = _mm512_set1_epi32(static_cast<int>(mask.draws.threshold));
-  alignas(64) uint32_t words[kDrawnGroups * kDropoutGroup];
-  for (int64_t query = 0; query < queries; ++query) {
-    const uint64_t group = (first_row + query) * mask.row_groups + parts.begin;
-    for (int64_t part = 0; part < parts.size(); ++part) {
-      const int64_t drawn = part % kDrawnGroups;
-      if (drawn == 0)
-        draw_words(words, mask.draws.key, group + part, smaller(kDrawnGroups, parts.size() - part));
-      const auto bits = [&](int64_t half) -> uint32_t {
-        return _mm512_cmpge_epu32_mask(_mm512_load_si512(words + drawn * kDropoutGroup + half * kHalf),
-                                       threshold);
-      };
-      kept.row(part)[query] = __builtin_bit_cast(float, bits(0) | bits(1) << kHalf);
-    }
-  }
 }
 
 /// Returns which of 16 queries keep a key's probability: its bit in the words of draw_kept.

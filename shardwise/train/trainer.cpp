@@ -146,7 +146,12 @@ void Trainer::zero_gradients_() {
 
 double Trainer::update_(double loss, double learning_rate, const std::function<void()>& before_update) {
   const double norm = parallel::synced_norm_(model_.specs, group_);
-  check_finite({steps_done_ + 1, loss, norm}, model_.specs, group_);
+  try {
+    check_finite({steps_done_ + 1, loss, norm}, model_.specs, group_);
+  } catch (...) {
+    zero_gradients_();
+    throw;
+  }
   if (before_update) before_update();
   const double max_norm = job_.options().clip_grad;
   const double gradient_scale = max_norm > 0 ? parallel::clip_scale(norm, max_norm) : 1;

@@ -23,7 +23,8 @@ class Trainer {
 
   /// Performs the next optimizer step (collective): micro-batches, gradient sync, norm, clipping, AdamW.
   /// Calls `before_update` once main_grad has the step's gradients, before they are clipped; afterwards they
-  /// are zero. Throws c10::Error if loss or gradient norm is NaN or Inf; the weights are then unchanged.
+  /// are zero. Throws c10::Error if loss or gradient norm is NaN or Inf; the weights are then unchanged, and
+  /// the gradients zero.
   StepRecord step(const std::function<void()>& before_update = {});
 
   /// Returns the mean loss over the first validation windows (collective), without dropout, label smoothing

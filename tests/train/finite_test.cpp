@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
+#include "shardwise/train/trainer.h"
 #include "tests/support/error_text.h"
-#include "tests/support/ranks.h"
+#include "tests/train/runs.h"
 
 namespace shardwise::train::finite_test {
 namespace {
@@ -61,6 +63,30 @@ TEST(Finite, NamesTheFirstTensorWeightsBeforeGradients) {
 TEST(Finite, AcceptsFiniteLossesAndNorms) {
   const Ranks ranks{comm::Group()};
   EXPECT_NO_THROW(check_finite({.step = 7, .loss = 2, .grad_norm = 1}, {}, ranks.group));
+}
+
+// After a step that fails, too: the next would add to them.
+TEST(Finite, EveryStepLeavesTheGradientsZero) {
+  const testing::Scratch scratch;
+  const Job job(testing::small_options(scratch));
+  Trainer trainer(job, comm::Group());
+  const auto largest_gradient = [&] {
+    double largest = 0;
+    for (const nn::UsedParameter& used : trainer.weights().used_parameters())
+      largest = std::max(largest, used.parameter->main_grad.abs().max().item<double>());
+    return largest;
+  };
+  double before_update = 0;
+  trainer.step([&] { before_update = largest_gradient(); });
+  EXPECT_GT(before_update, 0);
+  EXPECT_EQ(largest_gradient(), 0);
+  const at::Tensor weight = trainer.weights().used_parameters().front().parameter->value.detach();
+  const at::Tensor copy = weight.clone();
+  weight.fill_(kNan);
+  EXPECT_THROW(trainer.step(), c10::Error);
+  EXPECT_EQ(largest_gradient(), 0);
+  weight.copy_(copy);
+  EXPECT_TRUE(std::isfinite(trainer.step().grad_norm));
 }
 
 }  // namespace
