@@ -92,7 +92,8 @@ uint64_t fingerprint(const std::filesystem::path& directory, bool needs_state);
 using AuxiliaryFiles = std::map<std::string, std::string>;
 
 /// Collective. Writes DIR/step-N, points DIR/latest to it and keeps the `keep` newest step directories
-/// (0: all). A failure on one rank is an error on all, and the previous checkpoint stays in place.
+/// (0: all); PendingSave (pending_save.h) does the same while training goes on. A failure on one rank is an
+/// error on all, and the previous checkpoint stays in place.
 void save(const std::filesystem::path& dir, const model::DecoderWeights& weights, const TrainState& state,
           int64_t keep, const AuxiliaryFiles& auxiliary_files = {});
 

@@ -30,7 +30,7 @@ class CheckedRun {
   train::StepRecord step();
 
   /// Saves a checkpoint in `directory`. Collective. Errors: those of checkpoint::save.
-  void save(const std::filesystem::path& directory) { trainer_.save(directory, /*keep=*/0); }
+  void save(const std::filesystem::path& directory) { trainer_.begin_save(directory, /*keep=*/0).finish(); }
 
   const Trainer& trainer() const { return trainer_; }
   /// Returns the checks "training text" and "optimizer". Collective.

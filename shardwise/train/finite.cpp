@@ -30,14 +30,18 @@ std::string describe_tensor(const parallel::ParamSpecs& specs, int64_t index, in
 
 }  // namespace
 
+NotFiniteError::NotFiniteError(const std::string& what)
+    : c10::Error({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, what) {}
+
 void check_finite(const StepHealth& health, const parallel::ParamSpecs& specs, const comm::Group& group) {
   if (std::isfinite(health.loss) && std::isfinite(health.grad_norm)) return;
   const std::vector<int64_t> indices = comm::gather_values(first_not_finite_index(specs), group);
   const auto first = std::min_element(indices.begin(), indices.end());
-  TORCH_CHECK(false, "train: loss and gradient must be finite; got loss ", health.loss, " and gradient norm ",
-              health.grad_norm, " in step ", health.step, ", first non-finite value ",
-              describe_tensor(specs, *first, first - indices.begin()),
-              "; resume from the last checkpoint with a lower --lr or a longer --warmup [SW0379]");
+  throw NotFiniteError(
+      c10::str("train: loss and gradient must be finite; got loss ", health.loss, " and gradient norm ",
+               health.grad_norm, " in step ", health.step, ", first non-finite value ",
+               describe_tensor(specs, *first, first - indices.begin()),
+               "; resume from the last checkpoint with a lower --lr or a longer --warmup [SW0379]"));
 }
 
 }  // namespace shardwise::train

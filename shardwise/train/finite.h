@@ -11,8 +11,15 @@ struct StepHealth {
   double grad_norm;
 };
 
+/// The error of a step whose loss or gradient norm is NaN or Inf; every rank throws it.
+class NotFiniteError : public c10::Error {
+ public:
+  /// The message is `what`.
+  explicit NotFiniteError(const std::string& what);
+};
+
 /// Checks that loss and gradient norm are finite. If one is not, a collective finds the first rank and
-/// parameter that contain NaN or Inf. Throws c10::Error, equal on every rank, naming step, rank and
+/// parameter that contain NaN or Inf. Errors: NotFiniteError, equal on every rank, naming step, rank and
 /// parameter.
 void check_finite(const StepHealth& health, const parallel::ParamSpecs& specs, const comm::Group& group);
 

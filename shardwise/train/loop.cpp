@@ -10,6 +10,7 @@
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/directories.h"
 #include "shardwise/checkpoint/run_lock.h"
+#include "shardwise/train/finite.h"
 #include "shardwise/train/trainer.h"
 
 namespace shardwise::train {
@@ -65,6 +66,40 @@ StepRecord step(Trainer& trainer, const Job& job, base::Profile& profile) {
   return trainer.step();
 }
 
+/// The saves of a run, at most one of which is pending. All calls but the last are collective.
+class Saves {
+ public:
+  void begin(Trainer& trainer, const TrainOptions& options) {
+    finish();
+    pending_.emplace(trainer.begin_save(*options.save, options.keep.value_or(kKeep)));
+  }
+  void finish_if_synced() {
+    if (pending_ && pending_->is_synced()) finish();
+  }
+  void finish() {
+    if (!pending_) return;
+    pending_->finish();
+    last_ = pending_->target();
+    pending_.reset();
+  }
+  /// Returns the last checkpoint that was published.
+  const std::optional<std::filesystem::path>& last() const { return last_; }
+
+ private:
+  std::optional<checkpoint::PendingSave> pending_;
+  std::optional<std::filesystem::path> last_;
+};
+
+/// Runs a step. Its error leaves no save pending that every rank could publish.
+StepRecord step(Trainer& trainer, const Job& job, base::Profile& profile, Saves& saves) try {
+  StepRecord record = step(trainer, job, profile);
+  saves.finish_if_synced();
+  return record;
+} catch (const NotFiniteError&) {
+  saves.finish();
+  throw;
+}
+
 }  // namespace
 
 Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, const OnStart& on_start) {
@@ -78,9 +113,10 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, con
   const base::Stopwatch watch;
   Summary summary;
   summary.load = trainer.load_cost();
+  Saves saves;
   bool is_overlap_logged = log_overlap(trainer.overlap(), group);
   while (trainer.steps_done() < options.last_step()) {
-    StepRecord record = step(trainer, job, summary.profile);
+    StepRecord record = step(trainer, job, summary.profile, saves);
     if (!is_overlap_logged) is_overlap_logged = log_overlap(trainer.overlap(), group);
     if (job.windows().validation_count() > 0 &&
         is_due(record.step, options.eval_every, options.last_step())) {
@@ -88,11 +124,12 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, con
     }
     on_step(record);
     if (options.save && is_due(record.step, options.save_every, options.last_step())) {
-      trainer.save(*options.save, options.keep.value_or(kKeep));
-      summary.saved = std::filesystem::path(*options.save) / checkpoint::step_name(record.step);
+      saves.begin(trainer, options);
     }
     summary.last = std::move(record);
   }
+  saves.finish();
+  summary.saved = saves.last();
   summary.steps = trainer.steps_done() - job.first_step();
   summary.seconds = watch.seconds();
   summary.shard_report =

@@ -32,7 +32,9 @@ struct Summary {
   base::Profile profile;                       // of this rank, with --profile
 };
 
-/// Runs the job (collective). Errors: as Trainer's; checkpoints that were saved before remain valid.
+/// Runs the job (collective). A save is synced to the disk while the next steps run, and published after the
+/// first of them by whose end all ranks have synced it. Errors: as Trainer's; checkpoints that were published
+/// before remain valid, and NotFiniteError publishes the pending one.
 Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, const OnStart& on_start = {});
 
 }  // namespace shardwise::train

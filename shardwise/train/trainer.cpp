@@ -202,8 +202,8 @@ double Trainer::evaluate() {
   return loss;
 }
 
-void Trainer::save(const std::filesystem::path& directory, int64_t keep) {
-  checkpoint::save(directory, *weights_, state(), keep, job_.auxiliary_files());
+checkpoint::PendingSave Trainer::begin_save(const std::filesystem::path& directory, int64_t keep) {
+  return {directory, *weights_, state(), keep, job_.auxiliary_files()};
 }
 
 }  // namespace shardwise::train

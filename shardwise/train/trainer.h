@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "shardwise/checkpoint/load_cost.h"
+#include "shardwise/checkpoint/pending_save.h"
 #include "shardwise/train/bound_model.h"
 #include "shardwise/train/job.h"
 #include "shardwise/train/optimizer.h"
@@ -23,16 +24,17 @@ class Trainer {
 
   /// Performs the next optimizer step (collective): micro-batches, gradient sync, norm, clipping, AdamW.
   /// Calls `before_update` once main_grad has the step's gradients, before they are clipped; afterwards they
-  /// are zero. Throws c10::Error if loss or gradient norm is NaN or Inf; the weights are then unchanged, and
-  /// the gradients zero.
+  /// are zero. Throws NotFiniteError if loss or gradient norm is NaN or Inf; the weights are then unchanged,
+  /// and the gradients zero.
   StepRecord step(const std::function<void()>& before_update = {});
 
   /// Returns the mean loss over the first validation windows (collective), without dropout, label smoothing
   /// and z-loss.
   double evaluate();
 
-  /// Writes the checkpoint `directory`/step-N (collective). Errors: as checkpoint::save's.
-  void save(const std::filesystem::path& directory, int64_t keep);
+  /// Writes the checkpoint `directory`/step-N, which finish() of the result publishes (collective). Errors:
+  /// as checkpoint::PendingSave's.
+  checkpoint::PendingSave begin_save(const std::filesystem::path& directory, int64_t keep);
 
   /// The cost of reading the starting checkpoint; nullopt if the weights were initialized.
   const std::optional<checkpoint::LoadCost>& load_cost() const { return load_cost_; }

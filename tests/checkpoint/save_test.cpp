@@ -13,6 +13,7 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
+#include "shardwise/checkpoint/pending_save.h"
 #include "shardwise/comm/collective_backend.h"
 #include "tests/checkpoint/fixture.h"
 #include "tests/support/error_text.h"
@@ -84,6 +85,35 @@ TEST_F(Save, KeepsTheNewestSteps) {
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-12"}));
   for (const int64_t step : {13, 14}) save(step, /*keep=*/0);
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-12", "step-13", "step-14"}));
+}
+
+TEST_F(Save, APendingSaveHasTheValuesOfItsBeginning) {
+  on_ranks(2, [&](const comm::Group& group) {
+    RankState rank(config_, group, full_);
+    fill_(rank, full_);
+    rank.state.step = 4;
+    checkpoint::PendingSave pending(dir_.path(), rank.weights, rank.state, /*keep=*/0);
+    fill_(rank, full_state(config_, at::kFloat, /*seed=*/99));
+    rank.state.step = 5;
+    EXPECT_EQ(pending.target(), dir_ / "step-4");
+    EXPECT_FALSE(std::filesystem::exists(pending.target()));
+    while (!pending.is_synced()) ::usleep(1000);
+    EXPECT_FALSE(std::filesystem::exists(pending.target())) << "only finish() publishes";
+    pending.finish();
+  });
+  EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-4"}));
+  EXPECT_TRUE(latest_is_complete());
+}
+
+TEST_F(Save, APendingSaveThatIsNotFinishedLeavesNothing) {
+  save(4);
+  on_ranks(2, [&](const comm::Group& group) {
+    RankState rank(config_, group, full_);
+    rank.state.step = 5;
+    const checkpoint::PendingSave pending(dir_.path(), rank.weights, rank.state, /*keep=*/1);
+  });
+  EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-4"}));
+  EXPECT_TRUE(latest_is_complete());
 }
 
 TEST_F(Save, RejectsANegativeNumberToKeep) {
