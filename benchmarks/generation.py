@@ -1,4 +1,4 @@
-"""Decode and prompts of two shapes with random weights, against llama.cpp and transformers."""
+"""Decode and prompts of two shapes with random weights, against llama.cpp, OpenVINO and transformers."""
 
 import contextlib
 import pathlib
@@ -10,11 +10,12 @@ from candidates import Candidate, interleave, report
 from machine import BUILD, ROOT, cpu_line
 
 BENCHMARKS = ROOT / "benchmarks"
-LLAMA_CPP = [str(ROOT / ".venv-bench" / "bin" / "python"), str(BENCHMARKS / "llama_cpp_peer.py")]
+PYTHON = str(ROOT / ".venv-bench" / "bin" / "python")
+LLAMA_CPP, OPENVINO = ([PYTHON, str(BENCHMARKS / f"{peer}_peer.py")] for peer in ("llama_cpp", "openvino"))
 
 
 class Shape:
-    """Makes the candidates of one shape; `files` is the directory of the model in llama.cpp's formats."""
+    """Makes the candidates of one shape; `files` is the directory of the model in the peers' formats."""
 
     WITHOUT_AMX = " (built without AMX)" if "amx_int8" in cpu_line("flags").split() else ""  # by tools/setup
 
@@ -22,7 +23,8 @@ class Shape:
         self.name = name
         self.path = BENCHMARKS / "shapes" / f"{name}.json"
         self.files = files
-        subprocess.run([*LLAMA_CPP, "make", self.path, files], check=True)
+        for peer in (LLAMA_CPP, OPENVINO):
+            subprocess.run([*peer, "make", self.path, files], check=True)
 
     def worker(self, what, kind, activations):
         return [str(BUILD / "benchmarks" / "bench_generation"), what, kind, activations, str(self.path)]
@@ -40,6 +42,10 @@ class Shape:
     def llama_cpp(self, what, file_type):
         command = [*LLAMA_CPP, what, str(self.files / f"{file_type}.gguf")]
         return Candidate(f"llama.cpp {file_type}{self.WITHOUT_AMX}, 2 threads", command, 1, 2, peer=True)
+
+    def openvino(self, what, name):
+        command = [*OPENVINO, what, str(self.files / f"openvino-{name}" / "openvino_model.xml")]
+        return Candidate(f"OpenVINO {name}, 2 threads", command, 1, 2, peer=True)
 
     def transformers(self, what):
         command = [sys.executable, str(BENCHMARKS / "generation_peer.py"), what, "bf16", str(self.path)]
@@ -72,28 +78,34 @@ def title(of, kind):
 def decode_bf16(of, rounds, steps):
     two, one = of.ours("decode", "bf16"), of.single("decode", "bf16")
     theirs, llama, floor = of.transformers("decode"), of.llama_cpp("decode", "bf16"), of.lower_bound("bf16")
-    candidates = [two, one, theirs, llama, floor]
+    openvino = of.openvino("decode", "f16")
+    candidates = [two, one, theirs, llama, openvino, floor]
     interleave(candidates, rounds, steps, warm_up=1)
     return report(title(of, "bf16"), candidates,
-                  [("llama.cpp / ours TP=2", llama, two, 1.1), ("transformers / ours TP=2", theirs, two, 2.0),
+                  [("llama.cpp / ours TP=2", llama, two, 1.1), ("OpenVINO / ours TP=2", openvino, two, 1.1),
+                   ("transformers / ours TP=2", theirs, two, 2.0),
                    ("transformers / ours TP=1", theirs, one, None), ("lower bound / ours TP=2", floor, two, 0.9)])
 
 
 def decode_small(of, rounds, steps):
     two, one = of.ours("decode", "bf16"), of.single("decode", "bf16")
-    llama, floor = of.llama_cpp("decode", "bf16"), of.lower_bound("bf16")
-    candidates = [two, one, llama, floor]
+    llama, openvino, floor = of.llama_cpp("decode", "bf16"), of.openvino("decode", "f16"), of.lower_bound("bf16")
+    candidates = [two, one, llama, openvino, floor]
     interleave(candidates, rounds, steps, warm_up=1)
     return report(title(of, "bf16"), candidates,
                   [("llama.cpp / ours TP=2", llama, two, 1.0), ("llama.cpp / ours TP=1", llama, one, None),
-                   ("lower bound / ours TP=2", floor, two, None)])
+                   ("OpenVINO / ours TP=2", openvino, two, None), ("lower bound / ours TP=2", floor, two, None)])
 
 
 def decode_quantized(of, kind, theirs, rounds, steps, targets):
     two, llama, floor = of.ours("decode", kind), of.llama_cpp("decode", theirs), of.lower_bound(kind)
-    interleave([two, llama, floor], rounds, steps, warm_up=1)
-    return report(title(of, kind), [two, llama, floor],
-                  [(f"llama.cpp {theirs} / ours", llama, two, targets[0]), ("lower bound / ours", floor, two, targets[1])])
+    openvino = of.openvino("decode", theirs)
+    candidates = [two, llama, openvino, floor]
+    interleave(candidates, rounds, steps, warm_up=1)
+    return report(title(of, kind), candidates,
+                  [(f"llama.cpp {theirs} / ours", llama, two, targets[0]),
+                   (f"OpenVINO {theirs} / ours", openvino, two, targets[0]),
+                   ("lower bound / ours", floor, two, targets[1])])
 
 
 def prefill(rounds, steps):
@@ -104,11 +116,12 @@ def prefill(rounds, steps):
 def prefill_bf16(of, rounds, steps):
     """Apart from the quantized candidates: all at once need more than 20 GB."""
     two, one = of.ours("prefill", "bf16"), of.single("prefill", "bf16")
-    theirs, llama = of.transformers("prefill"), of.llama_cpp("prefill", "bf16")
-    candidates = [two, one, theirs, llama]
+    theirs, llama, openvino = of.transformers("prefill"), of.llama_cpp("prefill", "bf16"), of.openvino("prefill", "f16")
+    candidates = [two, one, theirs, llama, openvino]
     interleave(candidates, rounds, steps, warm_up=1)
     return report(f"prefill, shape {of.name}, random weights: a step is a prompt of 512 tokens", candidates,
-                  [("llama.cpp bf16 / ours bf16", llama, two, 1.05), ("transformers / ours bf16", theirs, two, 1.05),
+                  [("llama.cpp bf16 / ours bf16", llama, two, 1.05), ("OpenVINO f16 / ours bf16", openvino, two, 1.05),
+                   ("transformers / ours bf16", theirs, two, 1.05),
                    ("transformers / ours TP=1", theirs, one, None)])
 
 
@@ -117,11 +130,13 @@ def prefill_quantized(of, rounds, steps):
     candidates, comparisons = [two], []
     for kind, theirs in (("int8", "q8_0"), ("int4", "q4_0")):
         precise, rounded = of.ours("prefill", kind), of.ours("prefill", kind, "int8")
-        llama = of.llama_cpp("prefill", theirs)
-        candidates += [precise, rounded, llama]
+        llama, openvino = of.llama_cpp("prefill", theirs), of.openvino("prefill", theirs)
+        candidates += [precise, rounded, llama, openvino]
         comparisons += [(f"ours bf16 / ours {kind}", two, precise, 1.0),
                         (f"ours bf16 / ours {kind}, int8 activations", two, rounded, 1.0),
                         (f"llama.cpp {theirs} / ours {kind}", llama, precise, None),
-                        (f"llama.cpp {theirs} / ours {kind}, int8 activations", llama, rounded, None)]
+                        (f"llama.cpp {theirs} / ours {kind}, int8 activations", llama, rounded, None),
+                        (f"OpenVINO {theirs} / ours {kind}", openvino, precise, None),
+                        (f"OpenVINO {theirs} / ours {kind}, int8 activations", openvino, rounded, None)]
     interleave(candidates, rounds, steps, warm_up=1)
-    return report("prefill with quantized weights; llama.cpp rounds activations to int8", candidates, comparisons)
+    return report("prefill with quantized weights; llama.cpp and OpenVINO round activations to int8", candidates, comparisons)

@@ -13,7 +13,7 @@ import pathlib
 import sys
 import time
 
-import gguf
+import gguf_files
 import llama_cpp
 import numpy
 
@@ -21,60 +21,8 @@ CONTEXT, PROMPT, MOST = 32, 512, 1024
 FORMATS = {"q8_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0, "q4_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0}
 
 
-def add_metadata(writer, shape):
-    writer.add_context_length(shape["max_position_embeddings"])
-    writer.add_embedding_length(shape["hidden_size"])
-    writer.add_block_count(shape["num_hidden_layers"])
-    writer.add_feed_forward_length(shape["intermediate_size"])
-    writer.add_head_count(shape["num_attention_heads"])
-    writer.add_head_count_kv(shape["num_key_value_heads"])
-    writer.add_rope_dimension_count(shape["head_dim"])
-    writer.add_rope_freq_base(shape["rope_theta"])
-    writer.add_layer_norm_rms_eps(shape["rms_norm_eps"])
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("llama-bpe")
-    writer.add_token_list([f"token{number}" for number in range(shape["vocab_size"])])
-    writer.add_token_types([1] * shape["vocab_size"])
-    writer.add_token_merges(["t o"])
-
-
-def matrices(shape):
-    """Yields (name, rows, columns) of a layer's matrices."""
-    hidden, ffn = shape["hidden_size"], shape["intermediate_size"]
-    queries, keys = (shape[heads] * shape["head_dim"] for heads in ("num_attention_heads", "num_key_value_heads"))
-    return [("attn_q", queries, hidden), ("attn_k", keys, hidden), ("attn_v", keys, hidden), ("attn_output", hidden, queries),
-            ("ffn_gate", ffn, hidden), ("ffn_up", ffn, hidden), ("ffn_down", hidden, ffn)]
-
-
 def make(shape, directory):
-    path = pathlib.Path(directory, "bf16.gguf")
-    writer = gguf.GGUFWriter(path, "llama")
-    add_metadata(writer, shape)
-    random = numpy.random.default_rng(1)
-
-    def matrix(name, rows, columns):
-        values = random.standard_normal((rows, columns), dtype=numpy.float32) * 0.02
-        bf16 = (values.view(numpy.uint32) >> 16).astype(numpy.uint16)
-        writer.add_tensor(name, bf16.view(numpy.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
-
-    def norm(name):
-        writer.add_tensor(name, numpy.ones(shape["hidden_size"], numpy.float32))
-
-    matrix("token_embd.weight", shape["vocab_size"], shape["hidden_size"])
-    if not shape["tie_word_embeddings"]:
-        matrix("output.weight", shape["vocab_size"], shape["hidden_size"])
-    norm("output_norm.weight")
-    for layer in range(shape["num_hidden_layers"]):
-        block = f"blk.{layer}."
-        norm(f"{block}attn_norm.weight")
-        norm(f"{block}ffn_norm.weight")
-        for name, rows, columns in matrices(shape):
-            matrix(f"{block}{name}.weight", rows, columns)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    path = gguf_files.write(shape, directory, "bf16")
     for name, file_type in FORMATS.items():
         options = llama_cpp.llama_model_quantize_default_params()
         options.ftype, options.nthread = file_type, 2
