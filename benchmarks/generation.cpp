@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   model::DecoderWeights weights(config_of(shape, format, activations == "int8"), group,
                                 format == "fp32" ? at::kFloat : at::kBFloat16, model::WeightUse::inference);
   weights.initialize_(/*seed=*/1);
-  bench::Texts text(weights, /*count=*/1, what == "prefill" ? kPrompt : kContext);
+  bench::Texts text(weights, {.texts = 1, .context = what == "prefill" ? kPrompt : kContext});
   uint64_t sum = 0;
   const auto step = [&] {
     if (what == "decode") return text.decode();

@@ -28,6 +28,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   kernels/panels.h
   kernels/random.h
   kernels/rotary.h
+  kernels/stored_heads.h
   kernels/swiglu.h
 
   quant/format.h

@@ -16,17 +16,24 @@ namespace {
 
 constexpr int64_t kNewTokens = 256, kPiece = 512, kFirstToken = 7;
 
+void fill_randomly(const kernels::StoredHeads& heads, at::ScalarType dtype) {
+  const at::Tensor values = at::empty(heads.rows.sizes(), dtype).normal_();
+  kernels::store_rows_(heads, /*position=*/0, kernels::NewRows::of(values));
+}
+
 }  // namespace
 
-Texts::Texts(const model::DecoderWeights& weights, int64_t count, int64_t context)
-    : weights_(weights), context_(context) {
+Texts::Texts(const model::DecoderWeights& weights, const GenerationCase& of)
+    : weights_(weights), context_(of.context) {
   const config::Config& config = weights.config();
   const int64_t kv_heads = weights.layout().kv_heads.range(weights.group().rank()).size();
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < of.texts; ++i) {
     caches_.push_back(nn::Cache::empty(config.num_hidden_layers, kv_heads, config.head_dim,
-                                       context + kNewTokens, weights.dtype()));
-    caches_.back().keys.normal_();
-    caches_.back().values.normal_();
+                                       of.context + kNewTokens, of.cache_dtype.value_or(weights.dtype())));
+    for (const auto& [keys, values] : caches_.back().layers) {
+      fill_randomly(keys, weights.dtype());
+      fill_randomly(values, weights.dtype());
+    }
   }
   start();
 }
@@ -85,7 +92,7 @@ GenerationTimes measure_generation(const model::DecoderWeights& weights, Phase p
   std::deque<Texts> texts;
   std::vector<TimedCall> calls{{"read", [&] { read_once(weights); }, /*rewrite=*/{}}};
   for (const GenerationCase& of : cases) {
-    Texts& some = texts.emplace_back(weights, of.texts, of.context);
+    Texts& some = texts.emplace_back(weights, of);
     calls.push_back({"step", [&some, phase] { some.step(phase); }, /*rewrite=*/{}});
   }
   const std::vector<Measured> times = measure(calls, CacheState::warm, seconds, synchronizer);
@@ -97,7 +104,7 @@ GenerationTimes measure_generation(const model::DecoderWeights& weights, Phase p
 base::Profile profile_generation(const model::DecoderWeights& weights, Phase phase,
                                  const GenerationCase& of) {
   constexpr int kTokens = 16, kPrompts = 3;
-  Texts texts(weights, of.texts, of.context);
+  Texts texts(weights, of);
   texts.step(phase);
   base::Profile profile;
   {

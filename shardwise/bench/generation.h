@@ -2,6 +2,7 @@
 #pragma once
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,16 @@ namespace shardwise::bench {
 /// What a step does.
 enum class Phase { decode, prefill };
 
+struct GenerationCase {
+  int64_t texts, context;                     // `context` tokens are in each cache, or in each prompt
+  std::optional<at::ScalarType> cache_dtype;  // of keys and values; nullopt: that of the weights
+};
+
 /// Texts that are generated without end, greedily.
 class Texts {
  public:
-  /// Allocates caches for `count` texts of `context` tokens, whose keys and values are random.
-  Texts(const model::DecoderWeights& weights, int64_t count, int64_t context);
+  /// Allocates caches of `of`, whose keys and values are random.
+  Texts(const model::DecoderWeights& weights, const GenerationCase& of);
 
   /// Generates a token of each text. A text that has 256 new tokens starts again. Collective.
   void decode();
@@ -43,10 +49,6 @@ class Texts {
 /// Reads every weight once: a lower bound for the time of a token. Returns a sum, which makes the reads
 /// necessary.
 uint64_t read_once(const model::DecoderWeights& weights);
-
-struct GenerationCase {
-  int64_t texts, context;  // `context` tokens are in each cache, or in each prompt
-};
 
 struct GenerationMeasured {
   GenerationCase of;

@@ -9,6 +9,7 @@
 #include "shardwise/bench/generation.h"
 #include "shardwise/cli/bench.h"
 #include "shardwise/cli/bench_shape.h"
+#include "shardwise/cli/cache_dtype.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/lists.h"
 #include "shardwise/cli/output.h"
@@ -31,7 +32,7 @@ struct GenerationOptions {
   BenchShape shape{kPreset};
   std::string formats = "bf16,int8,int4", texts = "1", contexts;
   std::optional<int64_t> group_size;
-  std::string head = "int8", activations = "precise";
+  std::string head = "int8", activations = "precise", cache_dtypes = "auto";
   double seconds = 5;
   std::optional<std::string> profile;
   bool json = false;
@@ -54,6 +55,8 @@ void add_flags(Flags& flags, const Command& command, GenerationOptions& o) {
   flags.value("--activations NAME", o.activations, kActivationsHelp);
   flags.value("--contexts LIST", o.contexts, fmt::format("{} [{}]", command.contexts_help, o.contexts));
   if (command.is_decode()) flags.value("--texts LIST", o.texts, "texts that are decoded together [1]");
+  flags.value("--kv-cache-dtypes LIST", o.cache_dtypes,
+              "of cached keys and values: auto (that of activations), int8 [auto]");
   flags.value("--seconds S", o.seconds, "time per format, at least five repetitions [5]");
   flags.value("--profile FILE", o.profile,
               "record some more steps: tables by op and layer, and a Chrome trace; of one format and case");
@@ -87,8 +90,10 @@ std::vector<Format> formats_of(const std::string& command, const GenerationOptio
 std::vector<GenerationCase> cases_of(const std::string& command, const GenerationOptions& o) {
   std::vector<GenerationCase> cases;
   for (const int64_t context : integers_of(command, "--contexts", o.contexts, 1, kMostTokens)) {
-    for (const int64_t texts : integers_of(command, "--texts", o.texts, 1, kMostTexts))
-      cases.push_back({texts, context});
+    for (const int64_t texts : integers_of(command, "--texts", o.texts, 1, kMostTexts)) {
+      for (const std::string& dtype : parts_of(o.cache_dtypes))
+        cases.push_back({texts, context, cache_dtype_of(command, "--kv-cache-dtypes", dtype)});
+    }
   }
   return cases;
 }
@@ -128,11 +133,16 @@ int64_t tokens_of(const Command& command, const GenerationCase& of) {
   return command.is_decode() ? of.texts : of.context;
 }
 
+const char* cache_name(const GenerationCase& of) {
+  return of.cache_dtype ? "int8" : "auto";
+}
+
 Row row_of(const Command& command, const FormatTimes& measured, const GenerationMeasured& of) {
   const double us = of.step.raw.median_us;
   return {measured.format,
           std::to_string(of.of.context),
           std::to_string(of.of.texts),
+          cache_name(of.of),
           fmt::format("{:.2f}", us / 1e3),
           fmt::format("{:.1f}", static_cast<double>(tokens_of(command, of.of)) / us * 1e6),
           fmt::format("{:.2f}", measured.times.read.raw.median_us / 1e3),
@@ -141,8 +151,8 @@ Row row_of(const Command& command, const FormatTimes& measured, const Generation
 
 std::string to_text(const Command& command, const GenerationOptions& o,
                     const std::vector<FormatTimes>& measured) {
-  std::vector<Row> rows{{"format", command.is_decode() ? "context" : "prompt", "texts", "ms", "tokens/s",
-                         "ms to read weights", "of step"}};
+  std::vector<Row> rows{{"format", command.is_decode() ? "context" : "prompt", "texts", "cache", "ms",
+                         "tokens/s", "ms to read weights", "of step"}};
   for (const FormatTimes& of : measured)
     for (const GenerationMeasured& one : of.times.cases) rows.push_back(row_of(command, of, one));
   return fmt::format("{}: {}, {} ranks, {}, {}; medians on the slowest rank\n", command.name, o.shape.name(),
@@ -162,6 +172,7 @@ std::string to_json(const Command& command, const GenerationOptions& o,
     for (const GenerationMeasured& of : times.cases) {
       cases.push_back({{"context", of.of.context},
                        {"texts", of.of.texts},
+                       {"kv_cache_dtype", cache_name(of.of)},
                        {"tokens", tokens_of(command, of.of)},
                        {"step", to_json(of.step.raw)}});
     }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/log.h"
+#include "shardwise/cli/cache_dtype.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/generate_memory.h"
 #include "shardwise/cli/generate_requests.h"
@@ -32,7 +33,10 @@ struct GenerateJob {
   infer::GenerationConfig defaults;
   std::vector<std::string> stops;
 
-  infer::Batching batching() const { return {options.batch_size, options.chunk, options.speculate}; }
+  infer::Batching batching() const {
+    return {options.batch_size, options.chunk, options.speculate,
+            cache_dtype_of("generate", "--kv-cache-dtype", options.kv_cache_dtype)};
+  }
   /// Returns whether the result is one sequence and not a list. A batch is one, however short.
   bool is_single() const { return requests.size() == 1 && !options.batch_file; }
   /// Returns the planned peak memory of each rank. Collective. `weights` need not be loaded.
@@ -123,6 +127,8 @@ Json to_json(const GenerateJob& job, const RunFigures& figures) {
   json.update({{"model", job.model.directory().string()},
                {"tp", job.options.model.tp},
                {"dtype", job.model.dtype_name()},
+               {"kv_cache_dtype",
+                job.options.kv_cache_dtype == "auto" ? job.model.dtype_name() : job.options.kv_cache_dtype},
                {"quantization", quantization_json(job.model)},
                {"load", load_json(figures.loaded)},
                {"memory", memory_json(figures)},

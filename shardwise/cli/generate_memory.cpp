@@ -37,6 +37,7 @@ plan::Generation largest_batch(const model::DecoderWeights& weights,
   batch.rows = std::max(batch.sampled_rows, std::min(waiting, batching.rows));
   batch.cached_tokens = sum_of_largest(caches, batching.sequences);
   batch.longest_cache = sum_of_largest(caches, 1);
+  batch.has_int8_cache = batching.cache_dtype == at::kChar;
   batch.gathers_logits = std::ranges::any_of(requests, [&](const infer::Request& request) {
     return infer::candidates_needed(request.sampling, config.vocab_size) == config.vocab_size;
   });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "shardwise/cli/cache_dtype.h"
 #include "shardwise/cli/profile_report.h"
 #include "shardwise/infer/generate.h"
 
@@ -36,6 +37,7 @@ void add_flags(Flags& flags, GenerateOptions& o) {
   flags.group("Run");
   flags.value("--batch-size N", o.batch_size, "sequences generated at once [16]");
   flags.value("--chunk N", o.chunk, "prompt tokens per forward pass [512]");
+  flags.value("--kv-cache-dtype NAME", o.kv_cache_dtype, kCacheDtypeHelp);
   flags.value("--speculate N", o.speculate,
               "draft up to N tokens by looking up the last ones earlier in the text, and verify them in one "
               "forward pass; "
@@ -73,6 +75,7 @@ void check(const GenerateOptions& o) {
   TORCH_CHECK_VALUE(o.speculate >= 0 && o.speculate <= infer::kMostDrafted,
                     "generate: --speculate must be from 0 to ", infer::kMostDrafted, "; got ", o.speculate,
                     " [SW0730]");
+  cache_dtype_of("generate", "--kv-cache-dtype", o.kv_cache_dtype);
   if (o.profile) check_profile_file("generate", *o.profile);
   TORCH_CHECK_VALUE(!o.logprobs || o.json,
                     "generate: --logprobs needs --json; got --logprobs alone [SW0061]");

@@ -28,6 +28,7 @@ struct GenerateOptions {
   int64_t num_return = 1;
 
   int64_t batch_size = 16, chunk = 512, speculate = 0;
+  std::string kv_cache_dtype = "auto";
   bool logprobs = false, json = false;
   std::optional<std::string> profile;  // file of the Chrome trace
 };

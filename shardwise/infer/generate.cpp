@@ -69,7 +69,7 @@ class BatchGenerator {
           {next_, request.prompt,
            nn::Cache::empty(weights_.config().num_hidden_layers,
                             kv_heads.range(weights_.group().rank()).size(), weights_.config().head_dim,
-                            cache_capacity(request), weights_.dtype())});
+                            cache_capacity(request), batching_.cache_dtype.value_or(weights_.dtype()))});
     }
   }
 
@@ -261,6 +261,10 @@ Generated generate(const DecoderWeights& weights, const std::vector<Request>& re
   TORCH_CHECK_VALUE(batching.drafted >= 0 && batching.drafted <= kMostDrafted,
                     "generate: batching.drafted must be from 0 to ", kMostDrafted, "; got ", batching.drafted,
                     " [SW0729]");
+  const at::ScalarType cached = batching.cache_dtype.value_or(weights.dtype());
+  TORCH_CHECK_VALUE(cached == weights.dtype() || cached == at::kChar,
+                    "generate: batching.cache_dtype must be int8 or that of the weights, ", weights.dtype(),
+                    "; got ", cached, " [SW0748]");
   return BatchGenerator(weights, requests, eos_token_ids, batching, on_token).run();
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "shardwise/infer/sampler.h"
@@ -37,6 +38,8 @@ struct Batching {
   /// forward may give several. It drafts only as many as keep the bits that each row has alone
   /// (DecoderWeights::rows_with_equal_bits).
   int64_t drafted = 0;
+  /// The dtype of cached keys and values: int8 (at::kChar), or that of the weights.
+  std::optional<at::ScalarType> cache_dtype = {};
 };
 
 /// Why a sequence ended.
@@ -78,9 +81,10 @@ struct Generated {
 /// Generates max_new_tokens tokens for each prompt, or fewer if a token of `eos_token_ids` is generated
 /// (collective). Every rank samples from the same values, so all ranks return the same token ids.
 /// Cost: per forward two all_reduces per layer, the embedding's all_reduce and sample_tokens' all_gather; a
-/// KV cache of 2·L·k·(prompt + max_new_tokens)·d elements for each sequence in the batch. Throws
-/// c10::ValueError if a prompt is empty or contains an id outside the vocabulary, if a sequence exceeds
-/// max_position_embeddings, or if an option is out of range; on every rank, before any collective.
+/// KV cache of 2·L·k·(prompt + max_new_tokens)·d elements for each sequence in the batch (int8: and a float
+/// for every d). Throws c10::ValueError if a prompt is empty or contains an id outside the vocabulary, if a
+/// sequence exceeds max_position_embeddings, or if an option is out of range; on every rank, before any
+/// collective.
 Generated generate(const model::DecoderWeights& weights, const std::vector<Request>& requests,
                    const std::vector<int64_t>& eos_token_ids, const Batching& batching = {},
                    const OnToken& on_token = {});

@@ -92,7 +92,7 @@ inline IndexRange attended_keys(int64_t query, const AttentionExtent& extent) {
 
 template <class A>
 struct RowSums {
-  A sum, lse;
+  A largest, sum;  // the largest score, and Σ e^(score − largest)
 };
 
 // Converts scores to unnormalized probabilities, zero for masked keys. Computes full vectors throughout: rows
@@ -104,7 +104,7 @@ inline RowSums<A> exp_row(A* __restrict scores, IndexRange attended, int64_t key
   const A largest = scale * max_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
   for (int64_t j = 0; j < padded<A>(keys); ++j) scores[j] = exp_of(scale * scores[j] - largest);
   const A sum = sum_of<A>(padded<A>(keys), [=](int64_t j) { return scores[j]; });
-  return {sum, largest + log_of(sum)};
+  return {largest, sum};
 }
 
 // Applies the dropout mask to one query's probabilities, which begin at key `first_key`.

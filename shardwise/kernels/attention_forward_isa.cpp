@@ -35,7 +35,7 @@ void forward_block(const ForwardScratch<A>& use, IndexRange queries, HeadRows<T>
                                     keys, static_cast<A>(extent.scale));
     if (drops) drop_row(use.scores.row(i), first_key, keys, row + i, extent.mask);
     inverse[i] = (drops ? static_cast<A>(extent.mask.scale) : A{1}) / sums.sum;
-    lse[i] = sums.lse;
+    lse[i] = sums.largest + log_of(sums.sum);
   }
   multiply</*adds=*/false>(use.out, read(use.scores), read(use.v.from(first_key)), rows, padded<A>(d), keys);
   for (int64_t i = 0; i < rows; ++i) narrow_row(out.data + i * out.row, use.out.row(i), inverse[i], d);

@@ -48,19 +48,6 @@ struct AttentionForwardLoops {
 };
 SHARDWISE_PER_ISA(AttentionForwardLoops, attention_forward_loops)
 
-/// Defined in attention_single_isa.cpp: one query, whose heads of a KV head together read every key and
-/// value, without copying.
-template <class T>
-struct AttentionSingleLoops {
-  using A = Accumulator<T>;
-  /// Returns the elements of scratch that `forward` needs.
-  int64_t (*scratch)(AttentionExtent extent);
-  /// Computes the query of `extent.heads` heads; k and v have one head.
-  void (*forward)(HeadRows<T> out, A* lse, HeadRows<const T> q, HeadRows<const T> k, HeadRows<const T> v,
-                  A* scratch, AttentionExtent extent);
-};
-SHARDWISE_PER_ISA(AttentionSingleLoops, attention_single_loops)
-
 /// Defined in attention_backward_isa.cpp, and for bf16 with AMX in attention_backward_amx.cpp.
 template <class T>
 struct AttentionBackwardLoops {

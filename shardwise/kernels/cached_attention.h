@@ -3,13 +3,14 @@
 #include <vector>
 
 #include "shardwise/kernels/attention.h"
+#include "shardwise/kernels/stored_heads.h"
 
 namespace shardwise::kernels {
 
 /// One layer's cache of a sequence, which has room for another token.
 struct CachedHeads {
-  at::Tensor keys, values;  // [k, capacity, d], contiguous
-  int64_t length;           // tokens before the new one
+  StoredHeads keys, values;  // of q's dtype, or both of int8
+  int64_t length;            // tokens before the new one
 };
 
 /// Appends the new keys and values to the caches and attends to all of them. Several new tokens of one

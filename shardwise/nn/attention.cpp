@@ -63,11 +63,13 @@ Tensor attend_to_cache(const Tensor& qkv, const Core& core, const Cache& cache, 
   core.rotary->tables(cache.capacity(), qkv.scalar_type());  // one table for all positions
   const kernels::Qkv heads = core.heads_of(qkv, {cache.length});
   const int64_t past = cache.length, rows = qkv.size(0);
-  const Tensor keys = cache.keys[layer], values = cache.values[layer];
-  keys.narrow(1, past, rows).copy_(heads.k[0]);
-  values.narrow(1, past, rows).copy_(heads.v[0]);
-  const kernels::Qkv all{heads.q, keys.narrow(1, 0, past + rows).unsqueeze(0),
-                         values.narrow(1, 0, past + rows).unsqueeze(0)};
+  const auto& [keys, values] = cache.layers.at(size_t(layer));
+  kernels::store_rows_(keys, past, kernels::NewRows::of(heads.k[0]));
+  kernels::store_rows_(values, past, kernels::NewRows::of(heads.v[0]));
+  const auto stored = [&](const kernels::StoredHeads& from) {
+    return kernels::stored_rows(from, past + rows, qkv.scalar_type()).unsqueeze(0);
+  };
+  const kernels::Qkv all{heads.q, stored(keys), stored(values)};
   return kernels::attention(all, core.options).out;
 }
 
@@ -79,7 +81,7 @@ Tensor attend_one_by_one(const Tensor& qkv, const Core& core, std::span<const Ca
   int64_t capacity = 0;
   for (const CachedRows& sequence : sequences) {
     const Cache& cache = *sequence.cache;
-    const Tensor keys = cache.keys[layer], values = cache.values[layer];
+    const auto& [keys, values] = cache.layers.at(size_t(layer));
     for (int64_t row = 0; row < sequence.rows; ++row) {
       caches.push_back({keys, values, cache.length + row});
       positions.push_back(cache.length + row);

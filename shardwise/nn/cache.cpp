@@ -6,8 +6,16 @@ namespace shardwise::nn {
 
 Cache Cache::empty(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t capacity,
                    at::ScalarType dtype) {
-  const std::vector<int64_t> shape{layers, kv_heads, capacity, head_dim};
-  return {at::empty(shape, dtype), at::empty(shape, dtype)};
+  const at::Tensor rows = at::empty({layers, 2, kv_heads, capacity, head_dim}, dtype);
+  const at::Tensor scales =
+      dtype == at::kChar ? at::empty({layers, 2, kv_heads, capacity}, at::kFloat) : at::Tensor();
+  const auto stored = [&](int64_t layer, int64_t which) -> kernels::StoredHeads {
+    return {rows[layer][which], scales.defined() ? scales[layer][which] : at::Tensor()};
+  };
+  Cache cache;
+  for (int64_t layer = 0; layer < layers; ++layer)
+    cache.layers.push_back({stored(layer, 0), stored(layer, 1)});
+  return cache;
 }
 
 int64_t rows_of(const std::vector<CachedRows>& batch) {

@@ -1,24 +1,26 @@
 // The KV cache: keys and values of a sequence's earlier tokens, so that only new tokens need a forward.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <vector>
+
+#include "shardwise/kernels/stored_heads.h"
 
 namespace shardwise::nn {
 
 /// The cached keys (after rotary) and values of one sequence, for one rank's KV heads in every layer.
-/// Cost: 2·layers·k·capacity·d elements.
+/// Cost: 2·layers·k·capacity·d elements; in int8 also a float for every d of them.
 struct Cache {
-  at::Tensor keys;     // [layers, k, capacity, d]
-  at::Tensor values;   // [layers, k, capacity, d]
+  struct Layer {
+    kernels::StoredHeads keys, values;
+  };
+  std::vector<Layer> layers;
   int64_t length = 0;  // cached tokens; equal in every layer between two forwards
 
-  /// Allocates a cache for `capacity` tokens.
+  /// Allocates a cache for `capacity` tokens, in the model's dtype or in int8 (at::kChar).
   static Cache empty(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t capacity,
                      at::ScalarType dtype);
   /// Returns the number of tokens for which there is room.
-  int64_t capacity() const { return keys.size(2); }
+  int64_t capacity() const { return layers.front().keys.rows.size(1); }
 };
 
 /// Up to this many new rows of a sequence are attended one by one, with the bits that each has alone.

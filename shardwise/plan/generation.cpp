@@ -18,6 +18,9 @@ Workload workload_of(const Generation& g) {
 
 /// Query rows of one block of attention scores (kernels/attention_blocks.h).
 constexpr int64_t kAttentionRows = 64;
+constexpr int64_t kScaleBytes = 4;  // of a row of an int8 cache
+/// Up to this many new rows of a sequence are attended one by one, from the cache itself (nn/cache.h).
+constexpr int64_t kRowsOneByOne = 16;
 constexpr int64_t kMaxDequantizedBytes = int64_t{4} << 20;
 
 int64_t parts_of(int64_t count, int64_t size) {
@@ -55,7 +58,8 @@ class Forward {
 
   Allocations persistent(int rank) const {
     const int64_t d = generation_.config.head_dim, layers = generation_.config.num_hidden_layers;
-    const int64_t per_token = 2 * layers * sizes_.shard().kv_heads * d * generation_.element_bytes;
+    const int64_t row_bytes = generation_.has_int8_cache ? d + kScaleBytes : d * generation_.element_bytes;
+    const int64_t per_token = 2 * layers * sizes_.shard().kv_heads * row_bytes;
     const int64_t by_parameters = local_parameter_count(workload_, rank) * generation_.element_bytes;
     return {{"weights", generation_.weight_bytes.value_or(by_parameters)},
             {"dequantized rows", dequantized_bytes()},
@@ -102,6 +106,11 @@ class Forward {
     const bool uses_tiles = generation_.uses_tiles && is_packed;
     return {"product workspace", uses_tiles ? tiled_product_bytes(rows, in) : 0};
   }
+  /// The longest sequence's keys and values of one layer, as attention of many new rows reads them.
+  int64_t dequantized_cache_bytes() const {
+    return 2 * sizes_.shard().kv_heads * generation_.longest_cache * generation_.config.head_dim *
+           generation_.element_bytes;
+  }
   int64_t hidden_size() const { return generation_.config.hidden_size; }
   Allocation attention_output() const {
     return {text_of(SavedTensor::attention_output), sizes_.features(sizes_.query_features())};
@@ -120,6 +129,8 @@ class Forward {
   /// Attention of one sequence; with several, of the last one, next to the outputs of the others.
   MemorySnapshot attention() const {
     Allocations allocations{hidden("block input"), hidden("norm1"), qkv(), attention_output(), scratch()};
+    if (generation_.has_int8_cache && generation_.rows > kRowsOneByOne)
+      allocations.push_back({"dequantized keys and values", dequantized_cache_bytes()});
     if (generation_.sequences == 1) {
       allocations.push_back({"heads", qkv().bytes});
       allocations.push_back({"lse", sizes_.shard().heads * sizes_.statistics(sizes_.shard().rows)});

@@ -8,14 +8,15 @@ namespace shardwise::plan {
 
 /// The largest batch of a run.
 struct Generation {
-  config::Config config;      // of the model
-  int tp = 1;                 // number of ranks
-  int64_t element_bytes = 4;  // of weights, activations and caches: 4 or 2
-  int64_t rows = 1;           // tokens of one forward, over all its sequences
-  int64_t sequences = 1;      // in the batch
-  int64_t sampled_rows = 1;   // tokens that one forward samples: one for each sequence and drafted token
-  int64_t cached_tokens = 1;  // total capacity of all sequences' caches
-  int64_t longest_cache = 1;  // capacity of the largest
+  config::Config config;        // of the model
+  int tp = 1;                   // number of ranks
+  int64_t element_bytes = 4;    // of weights, activations and caches that are not int8: 4 or 2
+  int64_t rows = 1;             // tokens of one forward, over all its sequences
+  int64_t sequences = 1;        // in the batch
+  int64_t sampled_rows = 1;     // tokens that one forward samples: one for each sequence and drafted token
+  int64_t cached_tokens = 1;    // total capacity of all sequences' caches
+  int64_t longest_cache = 1;    // capacity of the largest
+  bool has_int8_cache = false;  // keys and values in int8, with a float per row
   /// Bytes of the rank's weights; without a value each parameter takes element_bytes.
   std::optional<int64_t> weight_bytes = {};
   bool gathers_logits = false;  // some token is sampled from all logits, which every rank then gathers

@@ -32,6 +32,7 @@ TEST_F(BadInput, Generate) {
             {"prompts x --num-return must be at most 1000000 sequences; got 1 x " + many});
   refused({{"--batch-size", "0"}}, {"--batch-size", "got 0"});
   refused({{"--chunk", "0"}}, {"--chunk", "got 0"});
+  refused({{"--kv-cache-dtype", "fp8"}}, {"--kv-cache-dtype must be one of auto, int8", "got fp8"});
   refused({{"--speculate", "16"}}, {"--speculate must be from 0 to 15", "got 16"});
   refused({{"--speculate", "-1"}}, {"--speculate must be from 0 to 15", "got -1"});
   refused({{"--dtype", "fp16"}}, {"--dtype", "auto, fp32, bf16", "got fp16"});

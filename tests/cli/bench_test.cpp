@@ -362,6 +362,14 @@ TEST(BenchGeneration, ReportsEveryFormatAndCase) {
   }
 }
 
+TEST(BenchGeneration, ComparesDtypesOfTheCache) {
+  const Words flags{"--formats", "bf16", "--tp", "1", "--kv-cache-dtypes", "auto,int8", "--json"};
+  const json found = json::parse(run(generation("decode", flags)).output);
+  json names;
+  for (const json& of : found["formats"][0]["cases"]) names.push_back(of["kv_cache_dtype"]);
+  EXPECT_EQ(names, json({"auto", "int8"}));
+}
+
 TEST(BenchGeneration, PrintsATable) {
   const std::string table = run(generation("decode", {"--formats", "bf16", "--tp", "1"})).output;
   EXPECT_PRED2(contains, table, "bench decode: tiny, 1 ranks, ");
@@ -387,6 +395,8 @@ TEST(BenchGeneration, ValidationErrors) {
   expect_refused(generation("prefill", {"--formats", "fp16"}), {"--formats must be one of", "got fp16"});
   expect_refused(generation("decode", {"--formats", "bf16,int8", "--profile", "trace"}),
                  {"bench decode: --profile records one format and case; got 2 formats and 1 cases"});
+  expect_refused(generation("decode", {"--kv-cache-dtypes", "auto,fp8"}),
+                 {"bench decode: --kv-cache-dtypes must be one of auto, int8; got fp8"});
   expect_refused(generation("decode", {"--head", "int4"}),
                  {"bench decode: --head int4 needs layers in int4"});
   expect_refused(generation("decode", {"--model-config", "x"}),

@@ -60,6 +60,10 @@ std::vector<std::string> flags_of(const std::string& name) {
     flags.insert(flags.end(), more.begin(), more.end());
   };
   if (name == "a long prompt in chunks") append({"8", "--chunk", "512"}), append(ids(1500));
+  if (name == "a long prompt with an int8 cache")
+    append({"8", "--chunk", "512", "--kv-cache-dtype", "int8"}), append(ids(1500));
+  if (name == "four sequences with int8 caches")
+    append({"100", "--num-return", "4", "--temperature", "1", "--kv-cache-dtype", "int8"}), append(ids(200));
   if (name == "four sequences") append({"100", "--num-return", "4", "--temperature", "1"}), append(ids(200));
   if (name == "a short prompt") append({"60"}), append(ids(2));
   if (name == "drafted tokens") append({"200", "--speculate", "15"}), append(ids(2));
@@ -69,8 +73,12 @@ std::vector<std::string> flags_of(const std::string& name) {
 const std::vector<std::string> kFamilies{"llama", "qwen3, few KV heads", "wide vocabulary, tied", "gpt2"};
 const std::vector<std::string> kRanks{"1", "2", "3"};
 const std::vector<std::string> kDtypes{"fp32", "bf16"};
-const std::vector<std::string> kWorkloads{"a long prompt in chunks", "four sequences", "a short prompt",
-                                          "drafted tokens"};
+const std::vector<std::string> kWorkloads{"a long prompt in chunks",
+                                          "four sequences",
+                                          "a short prompt",
+                                          "drafted tokens",
+                                          "a long prompt with an int8 cache",
+                                          "four sequences with int8 caches"};
 
 testing::Space space() {
   testing::Space space;

@@ -31,6 +31,10 @@ TEST(GenerateErrors, NameTheValueAndTheRule) {
               infer::generate(weights, {{{1}, 1, {}}}, {}, {.sequences = 0});
             }),
             "generate: batching.sequences and batching.rows must be at least 1; got 0 and 512");
+  EXPECT_EQ(test::error_text([&] {
+              infer::generate(weights, {{{1}, 1, {}}}, {}, {.cache_dtype = at::kFloat});
+            }),
+            "generate: batching.cache_dtype must be int8 or that of the weights, Double; got Float");
 }
 
 TEST(GenerateErrors, NoneForZeroNewTokensAndNoRequests) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "shardwise/base/philox.h"
@@ -181,6 +182,31 @@ TEST_P(Generate, BatchingChangesNoToken) {
                      << batching.sequences << " sequences, " << batching.rows << " rows, " << i);
         expect_matches(result.completions[i], requests[i], expected[i]);
       }
+    }
+  }
+}
+
+// Attention reads the rounded keys and values wherever it runs: of one new row, of a few or of many.
+TEST_P(Generate, AnInt8CacheGivesTheSameTokensForAnyRanksAndChunks) {
+  for (auto [name, config] : variants()) {
+    config.max_position_embeddings = 64;
+    const Tensors weights = random_weights(config, /*seed=*/6, at::kDouble);
+    Request request{{}, 12, {}, /*wants_logprobs=*/true};
+    for (int64_t i = 0; i < 40; ++i) request.prompt.push_back(7 * i % 17);
+    const auto run = [&](int ranks, int64_t rows, std::optional<at::ScalarType> dtype) {
+      return generated(config, weights, {request}, ranks, {.rows = rows, .cache_dtype = dtype})[0]
+          .completions[0];
+    };
+    const infer::Completion exact = run(1, 512, {}), expected = run(1, 512, at::kChar);
+    const double difference = std::abs(exact.logprobs[0] - expected.logprobs[0]);
+    EXPECT_GT(difference, 1e-7) << name;
+    EXPECT_LT(difference, 0.02) << name;
+    for (const int64_t rows : {1, 7, 20, 512}) {
+      SCOPED_TRACE(::testing::Message() << name << ", " << rows << " rows");
+      const infer::Completion result = run(GetParam(), rows, at::kChar);
+      EXPECT_EQ(result.token_ids, expected.token_ids);
+      for (size_t i = 0; i < expected.logprobs.size(); ++i)
+        EXPECT_NEAR(result.logprobs[i], expected.logprobs[i], 1e-9);
     }
   }
 }

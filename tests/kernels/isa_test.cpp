@@ -104,6 +104,10 @@ void check_conversions(Isa isa) {
 }
 
 // NaN included, whose bits are c10's too.
+TEST(LoweredIsa, IsUsed) {
+  if (testing::lacks_limit()) GTEST_SKIP() << "the processor lacks SHARDWISE_MAX_ISA";
+}
+
 TEST_P(Loops, ConversionsRoundToNearestEven) {
   check_conversions<Bf16, c10::BFloat16>(GetParam());
   check_conversions<Fp16, c10::Half>(GetParam());

@@ -11,10 +11,10 @@
 
 #include <cmath>
 
-#include "shardwise/base/environment.h"
 #include "shardwise/base/isa.h"
 #include "tests/quant/support.h"
 #include "tests/support/error_text.h"
+#include "tests/support/instruction_set.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
 
@@ -181,11 +181,8 @@ TEST(QuantizedProductOfFewRows, KeepsTheScaleOfSmallAndLargeRows) {
   }
 }
 
-/// ctest counts a run at an instruction set that the processor lacks as not run.
 TEST(LoweredIsa, IsUsed) {
-  const auto limit = base::env_text("SHARDWISE_MAX_ISA");
-  if (!limit) return;
-  if (*limit != base::name_of(base::best_isa())) GTEST_SKIP() << "the processor lacks " << *limit;
+  if (lacks_limit()) GTEST_SKIP() << "the processor lacks SHARDWISE_MAX_ISA";
 }
 
 TEST(QuantizedProductChecks, Shapes) {

@@ -3,9 +3,17 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include "shardwise/base/environment.h"
 #include "shardwise/base/isa.h"
 
 namespace shardwise::testing {
+
+/// Returns whether SHARDWISE_MAX_ISA names an instruction set that the processor lacks. A test that is run
+/// once for each then skips itself, so that ctest counts the run as not run.
+inline bool lacks_limit() {
+  const auto limit = base::env_text("SHARDWISE_MAX_ISA");
+  return limit && *limit != base::name_of(base::best_isa());
+}
 
 class EveryIsa : public ::testing::TestWithParam<base::Isa> {
  protected:
