@@ -10,7 +10,8 @@
 # `<name>_isa.cpp` files are compiled once per instruction set, with SHARDWISE_ISA as their namespace, and selected at run
 # time. Their headers define no function that is emitted out of line, so that they share none with other files
 # (tools/check_isa_symbols). `<name>_vnni.cpp`, `<name>_bf16.cpp` and `<name>_amx.cpp` files are compiled only for the
-# instruction set whose instructions they name: AVX-512 VNNI, AVX-512 BF16 with it, AMX with both.
+# instruction set whose instructions they name: AVX-512 VNNI, AVX-512 BF16 with it, AMX with both; `<name>_tiles.cpp` files for
+# both AVX-512 BF16 and AMX, with SHARDWISE_ISA as their namespace.
 #
 # A directory that contains `no_<part>.cpp` is an optional part (cmake/optional.cmake): with SHARDWISE_HAS_<PART> all its
 # other sources are compiled, without it only this one.
@@ -92,9 +93,12 @@ function(shardwise_room room)
   foreach(isa ${wide_isas})
     string(REPLACE "avx512_" "" suffix ${isa})
     set(${isa}_sources ${sources})
-    list(FILTER ${isa}_sources INCLUDE REGEX "_${suffix}\\.cpp$")
+    if(NOT isa STREQUAL "avx512_vnni")
+      string(APPEND suffix "|tiles")
+    endif()
+    list(FILTER ${isa}_sources INCLUDE REGEX "_(${suffix})\\.cpp$")
   endforeach()
-  list(FILTER sources EXCLUDE REGEX "(_isa|_vnni|_bf16|_amx|/main)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(_isa|_vnni|_bf16|_amx|_tiles|/main)\\.cpp$")
   string(REPLACE "/" "_" name "${room}")
   set(target shardwise_${name})
   _shardwise_library(${name} ${target} ${sources})

@@ -5,8 +5,8 @@
 namespace shardwise::base {
 
 /// An instruction set for which inner loops are compiled; each contains those before it. `*_isa.cpp` are
-/// compiled for the first three, `*_vnni.cpp`, `*_bf16.cpp` and `*_amx.cpp` for the others. amx is AMX's
-/// tiles of bf16 and int8, which Linux must permit the process to use.
+/// compiled for the first three, `*_vnni.cpp`, `*_bf16.cpp`, `*_amx.cpp` and `*_tiles.cpp` for the others.
+/// amx is AMX's tiles of bf16 and int8, which Linux must permit the process to use.
 enum class Isa { baseline, avx2, avx512, avx512_vnni, avx512_bf16, amx };
 
 /// Returns the widest instruction set that this processor supports, or a lower one that SHARDWISE_MAX_ISA

@@ -42,7 +42,9 @@ plan::Generation largest_batch(const model::DecoderWeights& weights,
     return infer::candidates_needed(request.sampling, config.vocab_size) == config.vocab_size;
   });
   batch.wants_logprobs = std::ranges::any_of(requests, &infer::Request::wants_logprobs);
-  batch.uses_tiles = element_bytes == 2 && base::best_isa() >= base::Isa::amx;
+  const bool is_bf16 = weights.dtype() == at::kBFloat16;
+  batch.attends_by_tiles = is_bf16 && base::best_isa() >= base::Isa::avx512_bf16;
+  batch.multiplies_by_tiles = is_bf16 && base::best_isa() >= base::Isa::amx;
   return batch;
 }
 

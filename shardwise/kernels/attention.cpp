@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "shardwise/base/profile.h"
-#include "shardwise/kernels/attention_amx.h"
+#include "shardwise/kernels/attention_by_tiles.h"
 #include "shardwise/kernels/attention_isa.h"
 #include "shardwise/kernels/attention_single.h"
 #include "shardwise/kernels/dropout_mask.h"
@@ -136,6 +136,7 @@ template <class T>
 AttentionForwardLoops<T> best_forward_loops() {
   if constexpr (std::is_same_v<T, Bf16>) {
     if (best_isa() >= Isa::amx) return amx::attention_forward_loops();
+    if (best_isa() >= Isa::avx512_bf16) return avx512_bf16::attention_forward_loops();
   }
   return attention_forward_loops<T>();
 }
@@ -144,6 +145,7 @@ template <class T>
 AttentionBackwardLoops<T> best_backward_loops() {
   if constexpr (std::is_same_v<T, Bf16>) {
     if (best_isa() >= Isa::amx) return amx::attention_backward_loops();
+    if (best_isa() >= Isa::avx512_bf16) return avx512_bf16::attention_backward_loops();
   }
   return attention_backward_loops<T>();
 }

@@ -1,9 +1,9 @@
 // The inner loops of attention: one KV head and its query heads, computed in the accumulator's type.
 //
-// Forward processes 64 queries at a time with all keys that they attend to; that of bf16 by AMX 32 queries
-// with 256 keys. Backward processes 64 keys at a time with all queries that attend to them, with transposed
-// blocks, so that no block of probabilities has to be transposed. Skips keys before the window of all 64
-// queries and queries beyond that of all 64 keys.
+// Forward processes 64 queries at a time with all keys that they attend to; that of bf16 by its dot products
+// 32 queries with 256 keys. Backward processes 64 keys at a time with all queries that attend to them, with
+// transposed blocks, so that no block of probabilities has to be transposed. Skips keys before the window of
+// all 64 queries and queries beyond that of all 64 keys.
 #pragma once
 #include "shardwise/kernels/dropout_isa.h"
 
@@ -36,7 +36,7 @@ struct AttentionExtent {
   ProbabilityMask mask;
 };
 
-/// Defined in attention_forward_isa.cpp, and for bf16 with AMX in attention_forward_amx.cpp.
+/// Defined in attention_forward_isa.cpp, and for bf16 with its dot products in attention_forward_tiles.cpp.
 template <class T>
 struct AttentionForwardLoops {
   using A = Accumulator<T>;
@@ -48,7 +48,7 @@ struct AttentionForwardLoops {
 };
 SHARDWISE_PER_ISA(AttentionForwardLoops, attention_forward_loops)
 
-/// Defined in attention_backward_isa.cpp, and for bf16 with AMX in attention_backward_amx.cpp.
+/// Defined in attention_backward_isa.cpp, and for bf16 with its dot products in attention_backward_tiles.cpp.
 template <class T>
 struct AttentionBackwardLoops {
   using A = Accumulator<T>;

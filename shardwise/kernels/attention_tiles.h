@@ -1,16 +1,11 @@
-// Building blocks of attention by AMX's tiles: blocks of 32 x 32, packed operands, exp2. Only for
-// `*_amx.cpp`.
+// Building blocks of attention by tiles: blocks of 32 x 32, packed operands, exp2. Only for `*_tiles.cpp`.
 #pragma once
 #include "shardwise/kernels/attention_blocks.h"
-#include "shardwise/kernels/tiles.h"
+#include "shardwise/kernels/tile_products.h"
 
-namespace shardwise::kernels::amx {
+namespace shardwise::kernels::SHARDWISE_ISA {
 
-inline constexpr int64_t kPart = 32;                   // queries, keys or columns of two tiles
-inline constexpr int64_t kHalf = 16;                   // rows of a tile, and outputs of one
-inline constexpr int64_t kTileWords = 256;             // of four bytes: two bf16 or one fp32
 inline constexpr double kLog2E = 1.44269504088896341;  // log2(e): softmax is computed in powers of 2
-inline constexpr int64_t kTileStride = 64;             // bytes of a row
 using Tile = MatrixView<float>;                        // row(i) is the i-th tile
 
 static_assert(kPart == kDropoutGroup);  // a word of draw_kept has the bits of a part
@@ -172,43 +167,12 @@ inline __mmask32 attending(int64_t key, int64_t first, const AttentionExtent& ex
   return _mm512_scalef_ps(p, n);
 }
 
-/// Two tiles of sums beside each other and two below them.
-inline void zero_tiles() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-}
-inline void add_product(const float* upper, const float* lower, const float* left, const float* right) {
-  _tile_loadd(4, upper, kTileStride);
-  _tile_loadd(6, left, kTileStride);
-  _tile_dpbf16ps(0, 4, 6);
-  _tile_loadd(7, right, kTileStride);
-  _tile_dpbf16ps(1, 4, 7);
-  _tile_loadd(5, lower, kTileStride);
-  _tile_dpbf16ps(2, 5, 6);
-  _tile_dpbf16ps(3, 5, 7);
-}
-inline void load_tiles(MatrixView<float> from) {
-  const int64_t stride = from.stride * int64_t{sizeof(float)};
-  _tile_loadd(0, from.row(0), stride);
-  _tile_loadd(1, from.row(0) + kHalf, stride);
-  _tile_loadd(2, from.row(kHalf), stride);
-  _tile_loadd(3, from.row(kHalf) + kHalf, stride);
-}
-inline void store_tiles(MatrixView<float> to) {
-  const int64_t stride = to.stride * int64_t{sizeof(float)};
-  _tile_stored(0, to.row(0), stride);
-  _tile_stored(1, to.row(0) + kHalf, stride);
-  _tile_stored(2, to.row(kHalf), stride);
-  _tile_stored(3, to.row(kHalf) + kHalf, stride);
-}
 /// Computes the 32 x 32 product of `count` tiles in each of two rows and two columns.
 inline void multiply_tiles(MatrixView<float> to, Tile upper, Tile lower, Tile left, Tile right,
                            int64_t count) {
-  zero_tiles();
-  for (int64_t i = 0; i < count; ++i) add_product(upper.row(i), lower.row(i), left.row(i), right.row(i));
-  store_tiles(to);
+  sum_products<false>(to, count, [=](int64_t i) {
+    return Factors{upper.row(i), lower.row(i), left.row(i), right.row(i)};
+  });
 }
 
-}  // namespace shardwise::kernels::amx
+}  // namespace shardwise::kernels::SHARDWISE_ISA

@@ -1,4 +1,4 @@
-// AMX's tile registers. Only for `*_amx.cpp`.
+// AMX's tile registers. Only for `*_amx.cpp` and `*_tiles.cpp`.
 #pragma once
 #include <immintrin.h>
 

@@ -33,14 +33,14 @@ int64_t scratch_bytes(int64_t rows, int64_t columns) {
   return rows * (parts_of(columns, 16) | 1) * 64;
 }
 
-/// Returns the bytes of attention's scratch with AMX (kernels/attention_forward_amx.cpp): tiles of keys,
-/// values, 32 queries and their probabilities; scores and outputs.
+/// Returns the bytes of attention's scratch by tiles (kernels/attention_forward_tiles.cpp): tiles of keys,
+/// values, probabilities and queries; a block's scores, which of them dropout keeps, and outputs.
 int64_t tiled_attention_bytes(int64_t keys, int64_t d) {
-  constexpr int64_t kRows = 32, kTileWords = 256;
-  const int64_t key_parts = parts_of(keys, 32), d_parts = parts_of(d, 32);
-  const int64_t tiles = 4 * key_parts * d_parts + 2 * d_parts + 2 * key_parts;
-  return scratch_bytes(tiles, kTileWords) + scratch_bytes(kRows, 32 * key_parts) +
-         scratch_bytes(kRows, 32 * d_parts);
+  constexpr int64_t kPart = 32, kTileWords = 256, kBlockParts = 8, kItems = 4;
+  const int64_t key_parts = parts_of(keys, kPart), d_parts = parts_of(d, kPart);
+  const int64_t tiles = 4 * key_parts * d_parts + 2 * kBlockParts + 2 * kItems * d_parts;
+  return scratch_bytes(tiles, kTileWords) +
+         scratch_bytes(kBlockParts * (kPart + 1) + kItems * d_parts * kPart, kPart);
 }
 
 /// Returns the bytes of a product's rows in tiles of bf16, and of its fp32 sums with the panels that are
@@ -91,7 +91,7 @@ class Forward {
   /// Widened keys and values of one head and the scores of a block of rows: per thread, and a rank has one.
   Allocation scratch() const {
     const int64_t keys = generation_.longest_cache, d = generation_.config.head_dim;
-    if (generation_.uses_tiles) return {"attention scratch", tiled_attention_bytes(keys, d)};
+    if (generation_.attends_by_tiles) return {"attention scratch", tiled_attention_bytes(keys, d)};
     return {"attention scratch",
             (keys * (2 * d + kAttentionRows) + 2 * kAttentionRows * d) * workload_.accumulator_bytes()};
   }
@@ -103,7 +103,7 @@ class Forward {
   Allocation product_workspace(int64_t rows, int64_t out, int64_t in) const {
     const int64_t padding = 64 * parts_of(out, 64) - out;
     const bool is_packed = in % 2 == 0 && 8 * padding <= out;
-    const bool uses_tiles = generation_.uses_tiles && is_packed;
+    const bool uses_tiles = generation_.multiplies_by_tiles && is_packed;
     return {"product workspace", uses_tiles ? tiled_product_bytes(rows, in) : 0};
   }
   /// The longest sequence's keys and values of one layer, as attention of many new rows reads them.

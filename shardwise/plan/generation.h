@@ -19,9 +19,10 @@ struct Generation {
   bool has_int8_cache = false;  // keys and values in int8, with a float per row
   /// Bytes of the rank's weights; without a value each parameter takes element_bytes.
   std::optional<int64_t> weight_bytes = {};
-  bool gathers_logits = false;  // some token is sampled from all logits, which every rank then gathers
-  bool wants_logprobs = false;  // of some token
-  bool uses_tiles = false;      // AMX multiplies packed bf16 weights and computes attention
+  bool gathers_logits = false;       // some token is sampled from all logits, which every rank then gathers
+  bool wants_logprobs = false;       // of some token
+  bool attends_by_tiles = false;     // AVX-512 BF16 or AMX computes attention of bf16
+  bool multiplies_by_tiles = false;  // AMX multiplies packed bf16 weights
 };
 
 /// The largest memory of a rank in generation, tensor by tensor.

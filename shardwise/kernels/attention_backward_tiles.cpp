@@ -1,10 +1,10 @@
-#include "shardwise/kernels/attention_amx.h"
+#include "shardwise/kernels/attention_by_tiles.h"
 #include "shardwise/kernels/attention_tiles.h"
 
 // As attention_backward_isa.cpp: scores, probabilities and their gradients are transposed, [keys][queries].
 // Blocks of 128 keys and 128 queries, of which those parts of 32 x 32 are computed that the mask does not
 // clear.
-namespace shardwise::kernels::amx {
+namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
 constexpr int64_t kBlockParts = 4;
@@ -166,13 +166,12 @@ void add_to_keys(MatrixView<float> sums, Tile left, Tile right, const Head& of, 
   const int64_t n = of.use.d_parts;
   for (int64_t column = 0; column < n; ++column) {
     const MatrixView<float> to = sums.from(key_part * kPart, column * kPart);
-    load_tiles(to);
-    for (int64_t part = query_parts.begin; part < query_parts.end; ++part) {
-      if (!of.is_attended(key_part, part)) continue;
+    sum_products<true>(to, query_parts.size(), [&](int64_t i) {
+      const int64_t part = query_parts.begin + i;
+      if (!of.is_attended(key_part, part)) return Factors{};
       const Tile tiles = left.from(tile_of(key_part, part)), rows = right.from(2 * (part * n + column));
-      add_product(tiles.row(0), tiles.row(1), rows.row(0), rows.row(1));
-    }
-    store_tiles(to);
+      return Factors{tiles.row(0), tiles.row(1), rows.row(0), rows.row(1)};
+    });
   }
 }
 
@@ -181,14 +180,13 @@ void add_to_queries(const Head& of, IndexRange key_parts, int64_t query_part) {
   const int64_t n = of.use.d_parts;
   for (int64_t column = 0; column < n; ++column) {
     const MatrixView<float> to = of.use.dq.from(column * kPart, query_part % kBlockParts * kPart);
-    load_tiles(to);
-    for (int64_t part = key_parts.begin; part < key_parts.end; ++part) {
-      if (!of.is_attended(part, query_part)) continue;
+    sum_products<true>(to, key_parts.size(), [&](int64_t i) {
+      const int64_t part = key_parts.begin + i;
+      if (!of.is_attended(part, query_part)) return Factors{};
       const Tile columns = of.use.k_columns.from(2 * (part * n + column));
       const Tile tiles = of.use.ds_right.from(tile_of(part, query_part));
-      add_product(columns.row(0), columns.row(1), tiles.row(0), tiles.row(1));
-    }
-    store_tiles(to);
+      return Factors{columns.row(0), columns.row(1), tiles.row(0), tiles.row(1)};
+    });
   }
 }
 
@@ -232,7 +230,7 @@ void backward(Gradients gradients, HeadRows<const Bf16> d_out, Saved saved, floa
               AttentionExtent extent) {
   if (memory == nullptr) __builtin_unreachable();  // only scratch_of has none, which writes to no matrix
   const int64_t s = extent.s, d = extent.d;
-  const Tiles configured;
+  const TileRegisters configured;
   const BackwardScratch use(memory, extent);
   pack_rows(use.k, saved.k, s, d);
   pack_rows(use.v, saved.v, s, d);
@@ -262,4 +260,4 @@ AttentionBackwardLoops<Bf16> attention_backward_loops() {
   return {scratch_of, backward};
 }
 
-}  // namespace shardwise::kernels::amx
+}  // namespace shardwise::kernels::SHARDWISE_ISA

@@ -1,12 +1,11 @@
-#include "shardwise/kernels/attention_amx.h"
-
 #include "shardwise/kernels/attention_blocks.h"
+#include "shardwise/kernels/attention_by_tiles.h"
 #include "shardwise/kernels/attention_tiles.h"
 
 // Online softmax (Milakov and Gimelshein 2018; Dao et al. 2022) over blocks of keys. Scores and outputs are
 // transposed, a vector holding 16 queries of a key or of a column, so that no sum or maximum goes across a
 // vector.
-namespace shardwise::kernels::amx {
+namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
 constexpr int64_t kBlockParts = 8;  // 256 keys, whose scores of an item fit the first-level cache
@@ -86,12 +85,10 @@ void multiply_keys(const TileScratch& use, const Item& item, IndexRange parts) {
 void add_values(const TileScratch& use, const Item& item, IndexRange parts) {
   write_to_memory(use.p.data);
   for (int64_t column = 0; column < use.d_parts; ++column) {
-    load_tiles(item.out.from(column * kPart));
-    for (int64_t part = 0; part < parts.size(); ++part) {
+    sum_products<true>(item.out.from(column * kPart), parts.size(), [&](int64_t part) {
       const Tile v = use.v.from((parts.begin + part) * 2 * use.d_parts + 2 * column);
-      add_product(v.row(0), v.row(1), use.p.row(2 * part), use.p.row(2 * part + 1));
-    }
-    store_tiles(item.out.from(column * kPart));
+      return Factors{v.row(0), v.row(1), use.p.row(2 * part), use.p.row(2 * part + 1)};
+    });
   }
 }
 
@@ -190,7 +187,7 @@ void finish(const Item& item, HeadRows<Bf16> out, float* lse, const AttentionExt
 void forward(HeadRows<Bf16> out, float* lse, HeadRows<const Bf16> q, HeadRows<const Bf16> k,
              HeadRows<const Bf16> v, float* memory, AttentionExtent extent) {
   if (memory == nullptr) __builtin_unreachable();  // only scratch_of has none, which writes to no matrix
-  const Tiles configured;
+  const TileRegisters configured;
   const TileScratch use(memory, extent);
   pack_rows(use.k, k, keys_of(extent), extent.d);
   pack_columns(use.v, v, keys_of(extent), extent.d);
@@ -226,4 +223,4 @@ AttentionForwardLoops<Bf16> attention_forward_loops() {
   return {scratch_of, forward};
 }
 
-}  // namespace shardwise::kernels::amx
+}  // namespace shardwise::kernels::SHARDWISE_ISA
