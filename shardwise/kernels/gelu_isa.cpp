@@ -6,8 +6,10 @@
 namespace shardwise::kernels::SHARDWISE_ISA {
 namespace {
 
-constexpr int64_t kColumns = 512;  // a block's partial sums stay in the first-level cache
-constexpr int64_t kRows = 64;      // rows per partial sum: short sums have small rounding errors
+/// Columns of a block, whose sums stay in the first-level cache. Shorter runs of a row are read more slowly.
+constexpr int64_t kColumns = 2048;
+/// Rows per partial sum: short sums have small rounding errors.
+constexpr int64_t kRows = 64;
 
 template <class A>
 struct Phi {
