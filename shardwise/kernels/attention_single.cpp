@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "shardwise/base/split.h"
+#include "shardwise/kernels/attention_single_bf16.h"
 #include "shardwise/kernels/attention_single_isa.h"
 #include "shardwise/kernels/head_groups.h"
 #include "shardwise/kernels/tensors.h"
@@ -73,6 +74,14 @@ StoredRows<S> rows_of(const SequenceHeads& heads, int64_t head, int64_t first_ke
           heads.scales ? heads.scales + head * heads.scale_head + first_key : nullptr};
 }
 
+template <class T>
+AttentionSingleLoops<T> best_loops() {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (best_isa() >= Isa::avx512_bf16) return avx512_bf16::attention_single_loops();
+  }
+  return attention_single_loops<T>();
+}
+
 /// One call, for the element type of its queries.
 template <class T>
 class SingleAttention {
@@ -130,7 +139,7 @@ class SingleAttention {
   const Work& work_;
   const int64_t d_ = q_.size(3);
   const double scale_ = 1 / std::sqrt(static_cast<double>(d_));
-  const AttentionSingleLoops<T> loops_ = attention_single_loops<T>();
+  const AttentionSingleLoops<T> loops_ = best_loops<T>();
   at::Tensor parts_;
 };
 
