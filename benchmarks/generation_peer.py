@@ -3,14 +3,10 @@
     generation_peer.py decode|prefill bf16|fp32 SHAPE.json
 """
 
-import json
-import sys
-import time
-
+import generation_worker
 import torch
+from generation_worker import CONTEXT, MOST
 from transformers import LlamaConfig, LlamaForCausalLM
-
-CONTEXT, PROMPT, MOST = 32, 512, 1024
 
 
 def make_model(shape, dtype):
@@ -19,10 +15,13 @@ def make_model(shape, dtype):
 
 
 class Text:
-    def __init__(self, model):
-        self.model = model
+    def __init__(self, dtype, shape):
+        self.model = make_model(shape, torch.bfloat16 if dtype == "bf16" else torch.float32)
         self.token = torch.tensor([[7]])
         self.restart(CONTEXT)
+
+    def decode(self):
+        self.read(self.token)
 
     def restart(self, length):
         self.cache = None
@@ -36,17 +35,6 @@ class Text:
         self.token = out.logits[:, -1:].argmax(-1)
 
 
-def main():
-    what, dtype, shape = sys.argv[1:]
-    with torch.inference_mode():
-        text = Text(make_model(shape, torch.bfloat16 if dtype == "bf16" else torch.float32))
-        step = (lambda: text.read(text.token)) if what == "decode" else (lambda: text.restart(PROMPT))
-        for line in sys.stdin:
-            begin = time.perf_counter()
-            for _ in range(int(line)):
-                step()
-            print(json.dumps({"seconds": time.perf_counter() - begin}), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    with torch.inference_mode():
+        generation_worker.main(Text)

@@ -7,17 +7,16 @@ Runs in .venv-bench. llama-quantize's Q4_0 keeps the head in Q6_K.
 """
 
 import ctypes
-import json
 import os
 import pathlib
 import sys
-import time
 
+import generation_worker
 import gguf_files
 import llama_cpp
 import numpy
+from generation_worker import CONTEXT, MOST, PROMPT
 
-CONTEXT, PROMPT, MOST = 32, 512, 1024
 FORMATS = {"q8_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0, "q4_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0}
 
 
@@ -41,6 +40,9 @@ class Text:
         options.n_threads = options.n_threads_batch = threads
         self.context = llama_cpp.llama_init_from_model(self.model, options)
         self.restart(CONTEXT)
+
+    def decode(self):
+        self.read([self.token])
 
     def restart(self, length):
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
@@ -67,17 +69,7 @@ def silence():
 
 def main():
     log = silence()
-    what, *arguments = sys.argv[1:]
-    if what == "make":
-        shape, directory = arguments
-        return make(json.loads(pathlib.Path(shape).read_text()), directory)
-    text = Text(*arguments)
-    step = (lambda: text.read([text.token])) if what == "decode" else (lambda: text.restart(PROMPT))
-    for line in sys.stdin:
-        begin = time.perf_counter()
-        for _ in range(int(line)):
-            step()
-        print(json.dumps({"seconds": time.perf_counter() - begin}), flush=True)
+    generation_worker.main(Text, make)
     del log
 
 

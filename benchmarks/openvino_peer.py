@@ -7,20 +7,17 @@ Runs in .venv-bench. OpenVINO GenAI converts GGUF files; the model then runs wit
 defaults of the CPU hold: bf16 where the processor has it, keys and values in 8 bits, and activations of quantized products in 8 bits.
 """
 
-import json
 import os
 import pathlib
 import shutil
-import sys
-import time
 
+import generation_worker
 import gguf_files
 import numpy
 import openvino
 import openvino_genai
+from generation_worker import CONTEXT, MOST
 from openvino import opset13
-
-CONTEXT, PROMPT, MOST = 32, 512, 1024
 
 
 def convert(file, directory):
@@ -64,6 +61,9 @@ class Text:
         self.request = compiled.create_infer_request()
         self.restart(CONTEXT)
 
+    def decode(self):
+        self.read([self.token])
+
     def restart(self, length):
         self.request.reset_state()
         self.length = 0
@@ -80,19 +80,5 @@ class Text:
         self.token = int(self.request.get_tensor("logits").data[0, -1].argmax())
 
 
-def main():
-    what, *arguments = sys.argv[1:]
-    if what == "make":
-        shape, directory = arguments
-        return make(json.loads(pathlib.Path(shape).read_text()), directory)
-    text = Text(*arguments)
-    step = (lambda: text.read([text.token])) if what == "decode" else (lambda: text.restart(PROMPT))
-    for line in sys.stdin:
-        begin = time.perf_counter()
-        for _ in range(int(line)):
-            step()
-        print(json.dumps({"seconds": time.perf_counter() - begin}), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    generation_worker.main(Text, make)
