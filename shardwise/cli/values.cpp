@@ -47,8 +47,8 @@ void check_choice(const std::string& command, const std::string& flag, const std
     if (choice == value) return;
     known.append(known.empty() ? "" : ", ").append(choice);
   }
-  TORCH_CHECK_VALUE(false, command, ": ", flag, " must be one of ", known, "; got ", base::shortened(value),
-                    " [SW0054]");
+  const std::string got = value.empty() ? "''" : base::shortened(value);
+  TORCH_CHECK_VALUE(false, command, ": ", flag, " must be one of ", known, "; got ", got, " [SW0054]");
 }
 
 void check_range(const std::string& command, const std::string& flag, int64_t value, int64_t min,

@@ -69,6 +69,8 @@ TEST(BenchGeneration, ValidationErrors) {
                  {"bench decode: --profile records one format and case; got 2 formats and 1 cases"});
   expect_refused(generation("decode", {"--kv-cache-dtypes", "auto,fp8"}),
                  {"bench decode: --kv-cache-dtypes must be one of auto, int8; got fp8"});
+  expect_refused(generation("decode", {"--kv-cache-dtypes", "auto,"}),
+                 {"bench decode: --kv-cache-dtypes must be one of auto, int8; got ''"});
   expect_refused(generation("decode", {"--head", "int4"}),
                  {"bench decode: --head int4 needs layers in int4"});
   expect_refused(generation("decode", {"--model-config", "x"}),
