@@ -18,7 +18,9 @@
 #include "shardwise/cli/quantization_flags.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/table.h"
+#include "shardwise/cli/tune_products.h"
 #include "shardwise/config/parameters.h"
+#include "shardwise/kernels/product_library.h"
 
 namespace shardwise::cli {
 namespace {
@@ -28,27 +30,36 @@ using bench::ProductBench, bench::RowsMeasured, bench::WeightFormat, bench::Weig
 
 constexpr int64_t kMostRows = 1 << 14;
 constexpr const char* kName = "bench products";
+constexpr const char* kFormats = "bf16,int8,int4";
+constexpr const char* kRows = "1,2,4,8,16,64,512";
+constexpr const char* kTunedRows = "256,512,2048";  // those of training
 
 struct ProductsOptions {
   int64_t tp = 2;
-  std::string preset = "llama-3.2-1b", rows = "1,2,4,8,16,64,512", formats = "bf16,int8,int4";
-  std::optional<std::string> weights;
+  std::string preset = "llama-3.2-1b";
+  std::optional<std::string> weights, formats, rows;
   std::optional<int64_t> group_size;
-  std::string activations = "precise";
+  std::optional<std::string> activations;
   double seconds = 2;
-  bool json = false;
+  bool tune = false, json = false;
 };
 
 void add_flags(Flags& flags, ProductsOptions& o) {
   add_tp_flag(flags, o.tp);
   flags.value("--preset NAME", o.preset, fmt::format("the model whose shapes to use [{}]", o.preset));
   flags.value("--weights LIST", o.weights, "the weights to measure, such as qkv_proj,lm_head [all]");
-  flags.value("--formats LIST", o.formats, fmt::format("of fp32, bf16, int8, int4 [{}]", o.formats));
+  flags.value("--formats LIST", o.formats, fmt::format("of fp32, bf16, int8, int4 [{}]", kFormats));
   flags.value("--group-size N", o.group_size,
               "input features per scale: 32, 64 or 128 [128; int8: a scale per row]");
   flags.value("--activations NAME", o.activations, kActivationsHelp);
-  flags.value("--rows LIST", o.rows, fmt::format("numbers of rows to multiply [{}]", o.rows));
-  flags.value("--seconds S", o.seconds, "time per weight and format, at least five repetitions [2]");
+  flags.value("--rows LIST", o.rows,
+              fmt::format("numbers of rows to multiply [{}; with --tune {}]", kRows, kTunedRows));
+  flags.value("--seconds S", o.seconds,
+              "time per weight and format, with --tune and number of rows; at least five repetitions [2]");
+  flags.on_off(
+      "--tune", o.tune,
+      "instead time fp32 products of a training step with each library, and save for later runs which "
+      "is fastest");
   flags.on_off("--json", o.json, "print one JSON object instead of a table");
 }
 
@@ -89,7 +100,7 @@ WeightFormat format_of(const std::string& name, const ProductsOptions& o) {
   if (name == "fp32") return {name, at::kFloat};
   if (name == "bf16") return {name, at::kBFloat16};
   std::optional q = quantization_of(kName, name == "int8" ? 8 : 4, o.group_size);
-  set_activations_(q, kName, o.activations);
+  set_activations_(q, kName, o.activations.value_or("precise"));
   return {
       name, at::kBFloat16,
       quant::Format{.bits = q->bits, .group_size = q->group_size, .int8_activations = q->int8_activations}};
@@ -101,13 +112,32 @@ ProductBench bench_of(const ProductsOptions& o) {
   check_seconds(kName, o.seconds);
   const config::Config config = config::preset(o.preset);
   config::check_ranks(kName, config, o.tp);
-  ProductBench bench{.shapes = shapes_of(config, o.tp),
-                     .formats = {},
-                     .rows = integers_of(kName, "--rows", o.rows, 1, kMostRows),
-                     .seconds = o.seconds};
+  ProductBench bench{
+      .shapes = shapes_of(config, o.tp),
+      .formats = {},
+      .rows = integers_of(kName, "--rows", o.rows.value_or(o.tune ? kTunedRows : kRows), 1, kMostRows),
+      .seconds = o.seconds};
   if (o.weights) bench.shapes = selected(bench.shapes, parts_of(*o.weights));
-  for (const std::string& name : parts_of(o.formats)) bench.formats.push_back(format_of(name, o));
+  if (o.tune) return bench;
+  for (const std::string& name : parts_of(o.formats.value_or(kFormats)))
+    bench.formats.push_back(format_of(name, o));
   return bench;
+}
+
+/// Errors: c10::ValueError naming the flag and its rule.
+void check_tuning(const ProductsOptions& o) {
+  if (!o.tune) return;
+  TORCH_CHECK_VALUE(
+      !o.formats && !o.group_size && !o.activations,
+      "bench products: --tune needs neither --formats nor --group-size nor --activations, because "
+      "only fp32 products have a choice of libraries; got ",
+      o.formats      ? "--formats"
+      : o.group_size ? "--group-size"
+                     : "--activations",
+      " [SW0751]");
+  TORCH_CHECK_VALUE(!kernels::product_choice_file().empty(),
+                    "bench products: --tune needs an absolute path in XDG_CACHE_HOME or HOME, where it saves "
+                    "its result; got neither [SW0752]");
 }
 
 /// Rates of all ranks together, in 10⁹ per second.
@@ -187,8 +217,11 @@ int bench_products_command(const Call& call) {
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate(kName, ranks);
+  check_tuning(o);
   const ProductBench measurement = bench_of(o);
   return run_on_ranks({launch_context_for(o.tp), o.tp, ranks, call.argv}, [&](const comm::Group& group) {
+    if (o.tune)
+      return tune_products({o.preset, measurement.shapes, measurement.rows, o.seconds, o.json}, group);
     std::vector<WeightMeasured> measured;
     {
       ProgressLine line;

@@ -36,9 +36,10 @@ void check_product(const Tensor& y, const Tensor& a, const Tensor& b) {
                     y.scalar_type(), " [SW0418]");
 }
 
-bool uses_onednn(const Tensor& a, const Tensor& b) {
-  return a.scalar_type() == at::kFloat && best_isa() >= Isa::avx512 &&
-         a.size(0) * a.size(1) * b.size(1) >= kMinOneDnnProducts;
+ProductLibrary library_of(const Tensor& a, const Tensor& b) {
+  if (a.scalar_type() != at::kFloat || a.size(0) * a.size(1) * b.size(1) < kMinOneDnnProducts)
+    return ProductLibrary::torch_mm;
+  return product_choice().of(product_shape(a, b));
 }
 
 /// Up to this many rows our loops are limited by reading the weight. Both of torch's libraries are slower,
@@ -66,6 +67,17 @@ void few_rows_out(Tensor& y, const Tensor& a, const Tensor& b) {
   });
 }
 
+/// Computes y = beta·y + a·b, where beta is 0 or 1.
+void multiply(Tensor& y, const Tensor& a, const Tensor& b, int beta, ProductLibrary library) {
+  if (library == ProductLibrary::onednn) {
+    at::native::mkldnn_matmul(a, b, y, static_cast<float>(beta), /*alpha=*/1);
+  } else if (beta == 0) {
+    at::mm_out(y, a, b);
+  } else {
+    y.addmm_(a, b);
+  }
+}
+
 }  // namespace
 
 void product_out(Tensor& y, const Tensor& a, const Tensor& b) {
@@ -73,16 +85,19 @@ void product_out(Tensor& y, const Tensor& a, const Tensor& b) {
   check_product(y, a, b);
   if (uses_few_rows(a, b)) {
     few_rows_out(y, a, b);
-  } else if (uses_onednn(a, b)) {
-    at::native::mkldnn_matmul(a, b, y, /*beta=*/0, /*alpha=*/1);
   } else {
-    at::mm_out(y, a, b);
+    multiply(y, a, b, /*beta=*/0, library_of(a, b));
   }
+}
+
+void product_out(Tensor& y, const Tensor& a, const Tensor& b, ProductLibrary library) {
+  check_product(y, a, b);
+  multiply(y, a, b, /*beta=*/0, library);
 }
 
 std::string product_name(const Tensor& a, const Tensor& b) {
   if (uses_few_rows(a, b)) return std::string("own loops, ") + base::name_of(base::loops_isa());
-  return uses_onednn(a, b) ? "oneDNN" : "torch.mm";
+  return name(library_of(a, b));
 }
 
 int64_t rows_with_equal_bits(at::ScalarType dtype) {
@@ -91,11 +106,12 @@ int64_t rows_with_equal_bits(at::ScalarType dtype) {
 
 void add_product_(Tensor& y, const Tensor& a, const Tensor& b) {
   check_product(y, a, b);
-  if (uses_onednn(a, b)) {
-    at::native::mkldnn_matmul(a, b, y, /*beta=*/1, /*alpha=*/1);
-  } else {
-    y.addmm_(a, b);
-  }
+  multiply(y, a, b, /*beta=*/1, library_of(a, b));
+}
+
+void add_product_(Tensor& y, const Tensor& a, const Tensor& b, ProductLibrary library) {
+  check_product(y, a, b);
+  multiply(y, a, b, /*beta=*/1, library);
 }
 
 }  // namespace shardwise::kernels

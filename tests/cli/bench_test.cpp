@@ -1,11 +1,11 @@
 // `shardwise bench`: every point is reported with plausible times, and usage errors.
 #include <map>
 
-#include "shardwise/base/isa.h"
 #include "shardwise/bench/all_reduce.h"
 #include "shardwise/bench/kernel_cases.h"
 #include "shardwise/config/config.h"
 #include "tests/cli/trained_model.h"
+#include "tests/support/environment.h"
 #include "tests/support/tolerance.h"
 
 namespace shardwise::cli::bench_test {
@@ -103,9 +103,9 @@ TEST(BestOneShotBytes, MinimizesTheTotalTime) {
 /// Sets XDG_CACHE_HOME to a temporary directory, also for started programs.
 class BenchCommTune : public ::testing::Test {
  protected:
-  BenchCommTune() { setenv("XDG_CACHE_HOME", scratch_.path().c_str(), /*overwrite=*/1); }
-  ~BenchCommTune() override { unsetenv("XDG_CACHE_HOME"); }
+  BenchCommTune() { environment_.set("XDG_CACHE_HOME", scratch_.path()); }
   const Scratch scratch_;
+  testing::Environment environment_;
 };
 
 TEST_F(BenchCommTune, SavesTheLimitForLaterGroups) {
@@ -221,13 +221,6 @@ TEST(BenchOverlap, ValidationErrors) {
   expect_refused(overlap({{"--seconds", "0"}}), {"bench overlap: --seconds must be above 0", "got 0"});
 }
 
-/// Returns the argv of a short benchmark of two weights of the preset tiny.
-Words products(const Words& more) {
-  Words argv{"bench", "products", "--preset", "tiny", "--weights", "qkv_proj,lm_head", "--seconds", "0.01"};
-  argv.insert(argv.end(), more.begin(), more.end());
-  return argv;
-}
-
 TEST(BenchKernels, OursAndPyTorchsComputeTheSame) {
   for (const std::string& family : bench::kernel_families()) {
     for (const bench::KernelCase& one : bench::kernel_cases(family, /*rows=*/48, /*width=*/256, at::kFloat)) {
@@ -267,69 +260,6 @@ TEST(BenchKernels, ValidationErrors) {
   refused({"--rows", "0"}, {"bench kernels: --rows must be from 1 to 1048576; got 0"});
   refused({"--kernels", "rms_norm,conv"}, {"bench kernels: --kernels must be one of rms_norm, ", "got conv"});
   refused({"--dtypes", "fp16"}, {"bench kernels: --dtypes must be one of fp32, bf16; got fp16"});
-}
-
-TEST(BenchProducts, ReportsEveryWeightFormatAndNumberOfRows) {
-  for (const int tp : {1, 2}) {
-    const Words more{"--tp",  std::to_string(tp), "--formats", "fp32,bf16,int8,int4", "--rows", "1,9",
-                     "--json"};
-    const json found = json::parse(run(products(more)).output);
-    EXPECT_EQ(found["tp"], tp);
-    EXPECT_EQ(found["isa"], base::name_of(base::best_isa()));
-    json names;
-    for (const json& weight : found["weights"]) {
-      names.push_back({weight["weight"], weight["format"]});
-      EXPECT_GT(weight["read"]["best_us"].get<double>(), 0) << weight;
-      EXPECT_GT(weight["arithmetic"]["best_us"].get<double>(), 0) << weight;
-      ASSERT_EQ(weight["products"].size(), 2u) << weight;
-      for (const int i : {0, 1}) {
-        const json& product = weight["products"][i];
-        EXPECT_EQ(product["rows"], i == 0 ? 1 : 9);
-        EXPECT_NE(product["code"], "") << weight;
-        EXPECT_GT(product["time"]["best_us"].get<double>(), 0) << weight;
-      }
-    }
-    json expected;
-    for (const char* weight : {"qkv_proj", "lm_head"})
-      for (const char* format : {"fp32", "bf16", "int8", "int4"}) expected.push_back({weight, format});
-    EXPECT_EQ(names, expected);
-  }
-}
-
-TEST(BenchProducts, UsesTheShapesOfARank) {
-  const auto bytes = [](const char* tp, const char* format) {
-    const Words more{"--tp", tp, "--formats", format, "--rows", "1", "--json"};
-    const json weight = json::parse(run(products(more)).output)["weights"][0];
-    EXPECT_EQ(weight["inputs"], config::preset("tiny").hidden_size);
-    return std::pair<int, int>(weight["outputs"], weight["bytes"]);
-  };
-  const auto [all, all_bytes] = bytes("1", "bf16");
-  const auto [half, half_bytes] = bytes("2", "bf16");
-  EXPECT_EQ(2 * half, all);
-  EXPECT_EQ(2 * half_bytes, all_bytes);
-  EXPECT_EQ(all_bytes, 2 * all * config::preset("tiny").hidden_size);
-  EXPECT_LT(bytes("1", "int4").second, all_bytes / 3);
-}
-
-TEST(BenchProducts, PrintsATable) {
-  const std::string table = run(products({"--formats", "bf16", "--rows", "1,2"})).output;
-  EXPECT_PRED2(contains, table, "tiny, 2 ranks, ");
-  EXPECT_PRED2(contains, table, "\nqkv_proj ");
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 8) << table;
-}
-
-TEST(BenchProducts, ValidationErrors) {
-  expect_refused(products({"--tp", "0"}), {"bench products: --tp must be from 1 to 240; got 0"});
-  expect_refused(products({"--tp", "9"}), {"bench products: ", "got 9"});
-  expect_refused(products({"--rows", "1,"}), {"bench products: --rows must be an integer", "''"});
-  expect_refused(products({"--rows", "0"}), {"bench products: --rows must be from 1 to 16384; got 0"});
-  expect_refused(products({"--formats", "bf16,fp8"}), {"--formats must be one of", "got fp8"});
-  expect_refused(
-      products({"--weights", "gate"}),
-      {"--weights must list some of qkv_proj, o_proj, gate_up_proj, down_proj, lm_head; got 'gate'"});
-  expect_refused(products({"--group-size", "48"}), {"bench products: --group-size", "got 48"});
-  expect_refused(products({"--preset", "huge"}), {"huge"});
-  expect_refused(products({"--seconds", "0"}), {"bench products: --seconds must be above 0", "got 0"});
 }
 
 }  // namespace

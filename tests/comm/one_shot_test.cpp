@@ -4,13 +4,12 @@
 
 #include <filesystem>
 #include <mutex>
-#include <optional>
 
-#include "shardwise/base/environment.h"
 #include "shardwise/base/files.h"
 #include "shardwise/comm/shm/control.h"
 #include "tests/comm/threads.h"
 #include "tests/comm/values.h"
+#include "tests/support/environment.h"
 #include "tests/support/temporary.h"
 
 namespace shardwise::comm::shm::one_shot_test {
@@ -109,15 +108,8 @@ TEST(OneShot, DefaultDependsOnWhetherEachRankHasACore) {
 class SavedOneShot : public ::testing::Test {
  protected:
   SavedOneShot() {
-    set("XDG_CACHE_HOME", directory_.path());
+    environment_.set("XDG_CACHE_HOME", directory_.path());
     name_ = "shardwise/" + fs::path(one_shot_file(on_)).filename().string();
-  }
-  ~SavedOneShot() override {
-    for (auto i = before_.rbegin(); i != before_.rend(); ++i) restore(i->first, i->second);
-  }
-  void set(const char* name, const std::optional<std::string>& value) {
-    before_.emplace_back(name, base::env_text(name));
-    restore(name, value);
   }
   /// Returns the warning of one_shot_limit.
   std::string warning() const {
@@ -138,12 +130,7 @@ class SavedOneShot : public ::testing::Test {
   const RanksOnCores on_{2, true};
   const test::TemporaryDirectory directory_;
   std::string name_;  // of the file in the directory
-
- private:
-  static void restore(const char* name, const std::optional<std::string>& value) {
-    value ? setenv(name, value->c_str(), /*overwrite=*/1) : unsetenv(name);
-  }
-  std::vector<std::pair<const char*, std::optional<std::string>>> before_;
+  Environment environment_;
 };
 
 TEST_F(SavedOneShot, IsUsedByLaterGroupsOfAsManyRanks) {
@@ -179,13 +166,15 @@ TEST_F(SavedOneShot, IsRejectedWithAWarningWhenDamaged) {
   const std::string another = "must be measured on 2 ranks with a core each, ";
   for (const std::string& text :
        {std::string(), std::string("300\n"), good.substr(0, good.size() / 2), with("2 ranks", "3 ranks"),
-        with("with a core each", "that share cores"), with("one_shot_bytes", "bytes"), "\n" + good}) {
+        with("with a core each", "that share cores"), "\n" + good}) {
     expect_rejected(text, another);
   }
   for (const char* end :
        {"4033\n", "-1\n", "3e2\n", "300", "300\n\n", "300 \n", "\n", "99999999999999999999\n"}) {
-    expect_rejected(with("300\n", end), "must end with a number of bytes from 0 to 4032");
+    expect_rejected(with("300\n", end),
+                    "must end with 'one_shot_bytes ' and a number of bytes from 0 to 4032");
   }
+  expect_rejected(with("one_shot_bytes", "bytes"), "; got 'bytes 300");
   expect_rejected(std::string(5000, ' ') + good, "must be at most 4096 bytes");
   directory_.put(name_, good);
   EXPECT_EQ(one_shot_limit(on_).bytes, 300);
@@ -196,12 +185,12 @@ TEST_F(SavedOneShot, IsRejectedWithAWarningWhenDamaged) {
 
 TEST_F(SavedOneShot, IsInTheCacheDirectoryOrThatOfHome) {
   EXPECT_EQ(one_shot_file(on_), directory_ / name_);
-  set("HOME", "/home/somebody");
-  set("XDG_CACHE_HOME", std::nullopt);
+  environment_.set("HOME", "/home/somebody");
+  environment_.set("XDG_CACHE_HOME", std::nullopt);
   EXPECT_EQ(one_shot_file(on_), "/home/somebody/.cache/" + name_);
-  set("XDG_CACHE_HOME", "relative");
+  environment_.set("XDG_CACHE_HOME", "relative");
   EXPECT_EQ(one_shot_file(on_), "/home/somebody/.cache/" + name_);
-  set("HOME", std::nullopt);
+  environment_.set("HOME", std::nullopt);
   EXPECT_EQ(one_shot_file(on_), "");
   EXPECT_EQ(warning(), "");
 }
