@@ -53,10 +53,13 @@ class ChunkedLoss {
         losses_(at::empty(head.batch.labels.sizes(),
                           x.options().dtype(kernels::accumulator_type(x.scalar_type())))) {}
 
-  /// Adds the next rows, [n, h].
+  /// Adds the next rows, [n, h], in chunks of equal size.
   void add(const Tensor& rows) {
-    for (int64_t begin = 0; begin < rows.size(0); begin += base::kLossChunkRows)
-      add_chunk(rows.narrow(0, begin, std::min(base::kLossChunkRows, rows.size(0) - begin)));
+    const int64_t n = rows.size(0), chunks = base::loss_chunk_count(n);
+    for (int64_t i = 0; i < chunks; ++i) {
+      const int64_t begin = n * i / chunks, end = n * (i + 1) / chunks;
+      add_chunk(rows.narrow(0, begin, end - begin));
+    }
   }
 
   /// Returns the sum of the added rows' losses.
@@ -130,11 +133,13 @@ struct InputRows<Sharded<kSequence>> {
   static void add_to(ChunkedLoss& loss, const Tensor& x, const Step& step) {
     const GatheredRows rows = GatheredRows::gather(x, step);
     parallel::verify_equal(rows, "a column-parallel layer's gathered input", step);
-    std::vector<Tensor> shards;  // all have arrived before the loss's own collectives
-    for (int rank = 0; rank < rows.ranks(); ++rank) shards.push_back(rows.matrix(rank));
-    for (const Tensor& shard : shards) loss.add(shard);
+    for (int rank = 0; rank < rows.ranks(); ++rank) rows.matrix(rank);  // waits, before the loss's collectives
+    for (const base::Range& ranks : base::weight_gradient_ranks(step.sequence, x.size(1)))
+      loss.add(rows.matrix(ranks));
   }
-  static int64_t largest(const Tensor& x, const Step& step) { return step.sequence.largest() * x.size(1); }
+  static int64_t largest(const Tensor& x, const Step& step) {
+    return base::largest_weight_gradient_rows(step.sequence, x.size(1));
+  }
   static Tensor reduced(const Tensor& dx, const Step& step) {
     return parallel::reduce_scatter_rows(dx, step);
   }

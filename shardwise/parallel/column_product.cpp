@@ -140,10 +140,8 @@ std::optional<GatheredRows> regathered_rows(const Tensor& x, Column& column) {
 }
 
 void add_gathered_weight_gradient(Tensor& gradient, const Tensor& dy, const GatheredRows& rows) {
-  for (int i = 0; i < rows.ranks(); ++i) {
-    const int rank = rows.chunk_order(i);
-    kernels::add_weight_grad_(gradient, rows.matrix_of(dy, rank), rows.matrix(rank));
-  }
+  for (const base::Range& ranks : rows.runs(dy.size(1)))
+    kernels::add_weight_grad_(gradient, rows.matrix_of(dy, ranks), rows.matrix(ranks));
 }
 
 /// Adds the weight and bias gradients. The input is in `rows` if it was gathered, else in `x`.

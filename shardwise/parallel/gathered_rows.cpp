@@ -1,5 +1,9 @@
 #include "shardwise/parallel/gathered_rows.h"
 
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+
 namespace shardwise::parallel {
 
 using at::Tensor;
@@ -22,6 +26,21 @@ Tensor GatheredRows::matrix(int rank) const {
   if (!shared_) return matrix_of(full_, rank);
   const Tensor shard = shared_->get(rank);
   return shard.view({shard.size(0) * shard.size(1), shard.size(2)});
+}
+
+Tensor GatheredRows::matrix(const base::Range& ranks) const {
+  std::vector<Tensor> matrices;
+  for (int64_t rank = ranks.begin; rank < ranks.end; ++rank)
+    matrices.push_back(matrix(static_cast<int>(rank)));
+  if (matrices.size() == 1) return matrices.front();
+  return shared_ ? at::cat(matrices) : matrix_of(full_, ranks);
+}
+
+std::vector<base::Range> GatheredRows::runs(int64_t batch) const {
+  std::vector<base::Range> runs = base::weight_gradient_ranks(sequence_, batch);
+  const auto is_own = [this](const base::Range& ranks) { return step_rank_ < ranks.end; };
+  std::ranges::rotate(runs, std::ranges::find_if(runs, is_own));
+  return runs;
 }
 
 void GatheredRows::record_peer_read(const comm::Group& group) const {

@@ -3,7 +3,9 @@
 // over the matrices and need not know which.
 #pragma once
 #include <memory>
+#include <vector>
 
+#include "shardwise/base/weight_gradient_rows.h"
 #include "shardwise/comm/work.h"
 #include "shardwise/parallel/placement.h"
 #include "shardwise/parallel/step.h"
@@ -30,6 +32,9 @@ class GatheredRows {
 
   /// Returns the rows of `rank` as a matrix [s_rank·b, h]; waits until they have arrived.
   at::Tensor matrix(int rank) const;
+  /// Returns the rows of consecutive `ranks` as one matrix; waits until they have arrived. Copies those of
+  /// several ranks if they are read in place.
+  at::Tensor matrix(const base::Range& ranks) const;
   /// Returns the i-th rank in the order in which rows arrive: this rank first, then the ranks after it.
   int chunk_order(int i) const { return (step_rank_ + i) % sequence_.ranks(); }
   int ranks() const { return sequence_.ranks(); }
@@ -37,6 +42,13 @@ class GatheredRows {
   at::Tensor matrix_of(const at::Tensor& full, int rank) const {
     return rows_matrix(full, sequence_.range(rank));
   }
+
+  at::Tensor matrix_of(const at::Tensor& full, const base::Range& ranks) const {
+    return rows_matrix(full, base::indices_of(sequence_, ranks));
+  }
+  /// Returns the runs of ranks that a weight gradient multiplies together (base/weight_gradient_rows.h), that of
+  /// this rank first. Each index of the sequence has `batch` rows.
+  std::vector<base::Range> runs(int64_t batch) const;
 
   /// Returns the gathered tensor [s, b, h], complete once `matrix` has returned for every rank; undefined if
   /// the shards are read in place.

@@ -91,22 +91,21 @@ Tensor empty_input_gradient(const Tensor& dy_like, const Row& row) {
                    dy_like.options());
 }
 
-/// Gathers dY and computes dX = dY W and dW for each rank's rows as they arrive. `x` is undefined if W is
-/// frozen.
+/// Gathers dY and computes dX = dY W for each rank's rows and dW for each run of ranks, as the rows arrive.
+/// `x` is undefined if W is frozen.
 Tensor backward_sharded(const Tensor& dy_shard, const Tensor& x, const Row& row, bool needs_dx) {
   const GatheredRows rows = GatheredRows::gather(dy_shard, row.step);
   verify_equal(rows, "a row-parallel layer's gathered output gradient", row.step);
   const Parameter& weight = *row.w.weight;
   Tensor gradient = weight.main_grad_if_trainable();
   Tensor dx = needs_dx ? empty_input_gradient(dy_shard, row) : Tensor();
-  for (int i = 0; i < rows.ranks(); ++i) {
-    const int rank = rows.chunk_order(i);
-    const Tensor dy = rows.matrix(rank);
-    if (needs_dx) {
-      Tensor dx_rows = rows.matrix_of(dx, rank);
-      kernels::product_out(dx_rows, dy, weight.value.detach());
+  for (const base::Range& ranks : rows.runs(dy_shard.size(1))) {
+    for (int64_t rank = ranks.begin; needs_dx && rank < ranks.end; ++rank) {
+      Tensor dx_rows = rows.matrix_of(dx, static_cast<int>(rank));
+      kernels::product_out(dx_rows, rows.matrix(static_cast<int>(rank)), weight.value.detach());
     }
-    if (gradient.defined()) kernels::add_weight_grad_(gradient, dy, rows.matrix_of(x, rank));
+    if (gradient.defined())
+      kernels::add_weight_grad_(gradient, rows.matrix(ranks), rows.matrix_of(x, ranks));
   }
   return dx;
 }

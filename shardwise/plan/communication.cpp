@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "shardwise/base/loss_chunks.h"
+#include "shardwise/base/weight_gradient_rows.h"
 #include "shardwise/plan/parameters.h"
 #include "shardwise/plan/required_gradients.h"
 
@@ -66,13 +67,13 @@ class Costs {
     }
     return sent;
   }
-  /// Rows whose head input is one matrix: all, or those of each rank.
+  /// Rows whose head input is one matrix: all, or those of each run of ranks.
   std::vector<int64_t> blocks_of_rows() const {
     if (is_tp()) return {shard_.rows};
     std::vector<int64_t> rows;
     const base::Split sequence = workload_.sequence();
-    for (int rank = 0; rank < workload_.tp; ++rank)
-      rows.push_back(sequence.range(rank).size() * workload_.batch_size);
+    for (const base::Range& ranks : base::weight_gradient_ranks(sequence, workload_.batch_size))
+      rows.push_back(base::indices_of(sequence, ranks).size() * workload_.batch_size);
     return rows;
   }
 

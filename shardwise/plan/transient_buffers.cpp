@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shardwise/base/loss_chunks.h"
+#include "shardwise/base/weight_gradient_rows.h"
 
 namespace shardwise::plan {
 
@@ -12,7 +13,17 @@ Allocations concat(Allocations allocations, const Allocations& more) {
 }
 
 int64_t TransientBuffers::largest_rows() const {
-  return is_sequence_sharded() ? workload_.sequence().largest() * workload_.batch_size : sizes_.shard().rows;
+  return is_sequence_sharded()
+             ? base::largest_weight_gradient_rows(workload_.sequence(), workload_.batch_size)
+             : sizes_.shard().rows;
+}
+
+Allocation TransientBuffers::copied_rows(bool is_needed) const {
+  const base::Split sequence = workload_.sequence();
+  const bool has_runs = is_sequence_sharded() &&
+                        std::ssize(base::weight_gradient_ranks(sequence, workload_.batch_size)) < workload_.tp;
+  return {"copied rows of a run of ranks",
+          is_needed && has_runs ? largest_rows() * workload_.config.hidden_size * workload_.element_bytes : 0};
 }
 
 int64_t TransientBuffers::wgrad_operands(int64_t rows, int64_t out, int64_t in) const {
@@ -45,6 +56,7 @@ Allocations TransientBuffers::column_backward(int64_t out, const RequiredGradien
   return {{"output gradient", sizes_.features(out)},
           {"partial input gradient", required.input ? sizes_.full_hidden() : 0, workload_.partial_sum_pool()},
           {"gathered input", gathers ? sizes_.full_hidden() : 0},
+          copied_rows(required.weight && workload_.column_input_storage == ColumnInputStorage::shard_in_place),
           {"wgrad operands",
            required.weight ? wgrad_operands(largest_rows(), out, workload_.config.hidden_size) : 0}};
 }
@@ -55,6 +67,7 @@ Allocations TransientBuffers::loss_chunk(int64_t vocab, const RequiredGradients&
       is_sequence_sharded() && workload_.column_input_storage != ColumnInputStorage::shard_in_place;
   return {{"head input", sizes_.local_hidden(), workload_.column_input_pool()},
           {"gathered input", gathers ? sizes_.full_hidden() : 0},
+          copied_rows(workload_.column_input_storage == ColumnInputStorage::shard_in_place),
           {"logits of a chunk", rows * vocab * workload_.element_bytes},
           {"partial input gradient", required.input ? sizes_.full_hidden() : 0, workload_.partial_sum_pool()},
           {"wgrad operands", required.weight ? wgrad_operands(rows, vocab, h) : 0}};
@@ -79,8 +92,8 @@ Allocations TransientBuffers::row_backward(int64_t in, const RequiredGradients& 
   const int64_t dx = required.input ? sizes_.features(in) : 0;
   const int64_t copies =
       required.weight ? wgrad_operands(largest_rows(), workload_.config.hidden_size, in) : 0;
-  // Chunk by chunk both gradients are live; otherwise the weight's before the input's.
-  const bool is_chunked = is_sequence_sharded();
+  // Under sequence parallelism the input's gradient comes first and both are live; otherwise the weight's.
+  const bool is_sharded = is_sequence_sharded();
   Allocation gathered{"gathered residual stream gradient", gathers ? sizes_.full_hidden() : 0,
                       workload_.partial_sum_pool()};
   if (in_place) gathered.name = "staged residual stream gradient";
@@ -88,8 +101,9 @@ Allocations TransientBuffers::row_backward(int64_t in, const RequiredGradients& 
   return concat(residual_gradient(keeps_residual || !is_masked),
                 {{"masked gradient", is_masked ? sizes_.local_hidden() : 0},
                  gathered,
-                 {"input gradient", is_chunked || dx >= copies ? dx : 0},
-                 {"wgrad operands", is_chunked || copies > dx ? copies : 0}});
+                 {"input gradient", is_sharded || dx >= copies ? dx : 0},
+                 copied_rows(required.weight && in_place),
+                 {"wgrad operands", is_sharded || copies > dx ? copies : 0}});
 }
 
 }  // namespace shardwise::plan

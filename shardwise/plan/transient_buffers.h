@@ -33,8 +33,10 @@ class TransientBuffers {
 
  private:
   bool is_sequence_sharded() const { return workload_.tp > 1 && workload_.parallelism == Parallelism::tp_sp; }
-  /// The most rows of one matrix: all, or those of one rank under TP+SP.
+  /// The most rows of one matrix: all, or those of a run of ranks under TP+SP (base/weight_gradient_rows.h).
   int64_t largest_rows() const;
+  /// A copy of the rows of several ranks that are read in place, if runs have several.
+  Allocation copied_rows(bool is_needed) const;
   /// Returns the bytes of the operand copies of a 16-bit model's weight gradient [out, in] of `rows` rows.
   int64_t wgrad_operands(int64_t rows, int64_t out, int64_t in) const;
 

@@ -5,6 +5,7 @@
 #include <future>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/weight_gradient_rows.h"
 #include "shardwise/parallel/row_product.h"
 #include "tests/parallel/late_backend.h"
 #include "tests/parallel/linear_case.h"
@@ -91,13 +92,16 @@ class ProductRecorder {
   at::CallbackHandle handle_;
 };
 
+/// Lengths at which each of two ranks has enough rows for a product of its own for dW, and at which it has not.
+constexpr int64_t kLong = base::kWeightGradientRows + 1, kShort = 7;
+
 /// The events of rank 0 of 2 in forward and in backward: products, launches of collectives, and waits
 /// ("/op").
 struct Events {
   std::string forward, backward;
 };
 
-Events events_of(const std::function<Tensor(const Step&)>& forward, Overlap overlap) {
+Events events_of(const std::function<Tensor(const Step&)>& forward, Overlap overlap, int64_t length = kLong) {
   Events events;
   testing::on_threads(2, [&](int rank, const std::string& job) {
     std::string recorded;
@@ -105,7 +109,7 @@ Events events_of(const std::function<Tensor(const Step&)>& forward, Overlap over
     const Group group = testing::recording_group(
         job, rank, 2, [&](const char* op, int, bool begins) { record(begins ? op : std::string("/") + op); });
     const ProductRecorder products([&] { record("product"); });
-    Step step(group, /*sequence_length=*/7);
+    Step step(group, length);
     step.overlap = overlap;
     step.save_for_backward = SaveForBackward::shard;
     const Tensor y = forward(step);
@@ -123,7 +127,7 @@ const Split& features_of_two() {
 
 template <class X>
 Tensor column(const Step& step) {
-  const LinearCase up{7, 6, 10, /*has_bias=*/false};
+  const LinearCase up{step.sequence.size(), 6, 10, /*has_bias=*/false};
   const ShardRule rule = ShardRule::sharded(0, features_of_two());
   const bool is_full = std::is_same_v<X, Invariant>;
   const Tensor x = is_full ? up.x() : slice_of(up.x(), step.sequence, 0, step.group.rank());
@@ -132,7 +136,7 @@ Tensor column(const Step& step) {
 }
 
 Tensor row(const Step& step) {
-  const LinearCase down{7, 10, 6, /*has_bias=*/false};
+  const LinearCase down{step.sequence.size(), 10, 6, /*has_bias=*/false};
   const Tensor x = slice_of(down.x(), features_of_two(), -1, step.group.rank());
   const auto w =
       down.parameters(ShardRule::sharded(1, features_of_two()), ShardRule::replicated(), step.group);
@@ -170,6 +174,23 @@ TEST(Overlap, RowProductUnderSpScattersAndGathersDuringProducts) {
   EXPECT_EQ(on.backward, "broadcast broadcast product product /broadcast /broadcast product product");
   EXPECT_EQ(off.forward, "product product gather gather /gather /gather");
   EXPECT_EQ(off.backward, "product product product product");
+}
+
+// Few rows of several ranks are multiplied together for dW, once they have arrived.
+TEST(Overlap, FewRowsAreMultipliedTogetherForDw) {
+  for (const Overlap overlap : {Overlap::on, Overlap::off}) {
+    const auto products_in_backward = [&](const auto& forward, int64_t length) {
+      const std::string events = events_of(forward, overlap, length).backward;
+      int products = 0;
+      for (size_t at = events.find("product"); at != std::string::npos; at = events.find("product", at + 1))
+        ++products;
+      return products;
+    };
+    EXPECT_EQ(products_in_backward(column<SequenceShard>, kLong), 4) << "dX and dW for the rows of each rank";
+    EXPECT_EQ(products_in_backward(column<SequenceShard>, kShort), 3);
+    EXPECT_EQ(products_in_backward(row, kLong), 4);
+    EXPECT_EQ(products_in_backward(row, kShort), 3);
+  }
 }
 
 // On shared memory the product with the local shard does not wait for the peer's shard: rank 1 shares its
