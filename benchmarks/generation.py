@@ -1,4 +1,4 @@
-"""Decode and prompts of two shapes with random weights, against llama.cpp, OpenVINO and transformers."""
+"""Decode and prompts of two shapes with random weights, against llama.cpp, OpenVINO, vLLM and transformers."""
 
 import contextlib
 import pathlib
@@ -11,7 +11,7 @@ from machine import BUILD, ROOT, cpu_line
 
 BENCHMARKS = ROOT / "benchmarks"
 PYTHON = str(ROOT / ".venv-bench" / "bin" / "python")
-LLAMA_CPP, OPENVINO = ([PYTHON, str(BENCHMARKS / f"{peer}_peer.py")] for peer in ("llama_cpp", "openvino"))
+LLAMA_CPP, OPENVINO, VLLM = ([PYTHON, str(BENCHMARKS / f"{peer}_peer.py")] for peer in ("llama_cpp", "openvino", "vllm"))
 
 
 class Shape:
@@ -23,7 +23,7 @@ class Shape:
         self.name = name
         self.path = BENCHMARKS / "shapes" / f"{name}.json"
         self.files = files
-        for peer in (LLAMA_CPP, OPENVINO):
+        for peer in (LLAMA_CPP, OPENVINO, VLLM):
             subprocess.run([*peer, "make", self.path, files], check=True)
 
     def worker(self, what, kind, activations):
@@ -46,6 +46,9 @@ class Shape:
     def openvino(self, what, name):
         command = [*OPENVINO, what, str(self.files / f"openvino-{name}" / "openvino_model.xml")]
         return Candidate(f"OpenVINO {name}, 2 threads", command, 1, 2, peer=True)
+
+    def vllm(self, what):
+        return Candidate("vLLM bf16, 2 threads", [*VLLM, what, str(self.files / "vllm")], 1, 2, peer=True)
 
     def transformers(self, what):
         command = [sys.executable, str(BENCHMARKS / "generation_peer.py"), what, "bf16", str(self.path)]
@@ -78,12 +81,12 @@ def title(of, kind):
 def decode_bf16(of, rounds, steps):
     two, one = of.ours("decode", "bf16"), of.single("decode", "bf16")
     theirs, llama, floor = of.transformers("decode"), of.llama_cpp("decode", "bf16"), of.lower_bound("bf16")
-    openvino = of.openvino("decode", "f16")
-    candidates = [two, one, theirs, llama, openvino, floor]
+    openvino, vllm = of.openvino("decode", "f16"), of.vllm("decode")
+    candidates = [two, one, theirs, llama, openvino, vllm, floor]
     interleave(candidates, rounds, steps, warm_up=1)
     return report(title(of, "bf16"), candidates,
                   [("llama.cpp / ours TP=2", llama, two, 1.1), ("OpenVINO / ours TP=2", openvino, two, 1.1),
-                   ("transformers / ours TP=2", theirs, two, 2.0),
+                   ("vLLM / ours TP=2", vllm, two, 1.1), ("transformers / ours TP=2", theirs, two, 2.0),
                    ("transformers / ours TP=1", theirs, one, None), ("lower bound / ours TP=2", floor, two, 0.9)])
 
 
@@ -116,12 +119,13 @@ def prefill(rounds, steps):
 def prefill_bf16(of, rounds, steps):
     """Apart from the quantized candidates: all at once need more than 20 GB."""
     two, one = of.ours("prefill", "bf16"), of.single("prefill", "bf16")
-    theirs, llama, openvino = of.transformers("prefill"), of.llama_cpp("prefill", "bf16"), of.openvino("prefill", "f16")
-    candidates = [two, one, theirs, llama, openvino]
+    theirs, llama = of.transformers("prefill"), of.llama_cpp("prefill", "bf16")
+    openvino, vllm = of.openvino("prefill", "f16"), of.vllm("prefill")
+    candidates = [two, one, theirs, llama, openvino, vllm]
     interleave(candidates, rounds, steps, warm_up=1)
     return report(f"prefill, shape {of.name}, random weights: a step is a prompt of 512 tokens", candidates,
                   [("llama.cpp bf16 / ours bf16", llama, two, 1.05), ("OpenVINO f16 / ours bf16", openvino, two, 1.05),
-                   ("transformers / ours bf16", theirs, two, 1.05),
+                   ("vLLM bf16 / ours bf16", vllm, two, 1.05), ("transformers / ours bf16", theirs, two, 1.05),
                    ("transformers / ours TP=1", theirs, one, None)])
 
 

@@ -8,7 +8,8 @@
 namespace shardwise::base {
 
 /// The rows of several ranks are multiplied together until there are this many. Each product reads and writes
-/// the whole main gradient: that costs time for fewer rows; copying more of them costs memory (docs/adr/0027).
+/// the whole main gradient: that costs time for fewer rows; copying more of them costs memory
+/// (docs/adr/0027).
 inline constexpr int64_t kWeightGradientRows = 256;
 
 /// Returns runs of consecutive ranks that cover all: the shortest of at least kWeightGradientRows rows each,

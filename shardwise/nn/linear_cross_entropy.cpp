@@ -133,7 +133,8 @@ struct InputRows<Sharded<kSequence>> {
   static void add_to(ChunkedLoss& loss, const Tensor& x, const Step& step) {
     const GatheredRows rows = GatheredRows::gather(x, step);
     parallel::verify_equal(rows, "a column-parallel layer's gathered input", step);
-    for (int rank = 0; rank < rows.ranks(); ++rank) rows.matrix(rank);  // waits, before the loss's collectives
+    for (int rank = 0; rank < rows.ranks(); ++rank)
+      rows.matrix(rank);  // waits, before the loss's collectives
     for (const base::Range& ranks : base::weight_gradient_ranks(step.sequence, x.size(1)))
       loss.add(rows.matrix(ranks));
   }

@@ -46,8 +46,8 @@ class GatheredRows {
   at::Tensor matrix_of(const at::Tensor& full, const base::Range& ranks) const {
     return rows_matrix(full, base::indices_of(sequence_, ranks));
   }
-  /// Returns the runs of ranks that a weight gradient multiplies together (base/weight_gradient_rows.h), that of
-  /// this rank first. Each index of the sequence has `batch` rows.
+  /// Returns the runs of ranks that a weight gradient multiplies together (base/weight_gradient_rows.h), that
+  /// of this rank first. Each index of the sequence has `batch` rows.
   std::vector<base::Range> runs(int64_t batch) const;
 
   /// Returns the gathered tensor [s, b, h], complete once `matrix` has returned for every rank; undefined if

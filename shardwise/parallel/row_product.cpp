@@ -104,8 +104,7 @@ Tensor backward_sharded(const Tensor& dy_shard, const Tensor& x, const Row& row,
       Tensor dx_rows = rows.matrix_of(dx, static_cast<int>(rank));
       kernels::product_out(dx_rows, rows.matrix(static_cast<int>(rank)), weight.value.detach());
     }
-    if (gradient.defined())
-      kernels::add_weight_grad_(gradient, rows.matrix(ranks), rows.matrix_of(x, ranks));
+    if (gradient.defined()) kernels::add_weight_grad_(gradient, rows.matrix(ranks), rows.matrix_of(x, ranks));
   }
   return dx;
 }

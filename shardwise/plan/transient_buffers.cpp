@@ -20,10 +20,11 @@ int64_t TransientBuffers::largest_rows() const {
 
 Allocation TransientBuffers::copied_rows(bool is_needed) const {
   const base::Split sequence = workload_.sequence();
-  const bool has_runs = is_sequence_sharded() &&
-                        std::ssize(base::weight_gradient_ranks(sequence, workload_.batch_size)) < workload_.tp;
-  return {"copied rows of a run of ranks",
-          is_needed && has_runs ? largest_rows() * workload_.config.hidden_size * workload_.element_bytes : 0};
+  const bool has_runs = is_sequence_sharded() && std::ssize(base::weight_gradient_ranks(
+                                                     sequence, workload_.batch_size)) < workload_.tp;
+  return {
+      "copied rows of a run of ranks",
+      is_needed && has_runs ? largest_rows() * workload_.config.hidden_size * workload_.element_bytes : 0};
 }
 
 int64_t TransientBuffers::wgrad_operands(int64_t rows, int64_t out, int64_t in) const {
@@ -53,12 +54,13 @@ Allocations TransientBuffers::norm_backward() const {
 Allocations TransientBuffers::column_backward(int64_t out, const RequiredGradients& required) const {
   const bool gathers =
       required.weight && is_sequence_sharded() && workload_.column_input_storage == ColumnInputStorage::shard;
-  return {{"output gradient", sizes_.features(out)},
-          {"partial input gradient", required.input ? sizes_.full_hidden() : 0, workload_.partial_sum_pool()},
-          {"gathered input", gathers ? sizes_.full_hidden() : 0},
-          copied_rows(required.weight && workload_.column_input_storage == ColumnInputStorage::shard_in_place),
-          {"wgrad operands",
-           required.weight ? wgrad_operands(largest_rows(), out, workload_.config.hidden_size) : 0}};
+  return {
+      {"output gradient", sizes_.features(out)},
+      {"partial input gradient", required.input ? sizes_.full_hidden() : 0, workload_.partial_sum_pool()},
+      {"gathered input", gathers ? sizes_.full_hidden() : 0},
+      copied_rows(required.weight && workload_.column_input_storage == ColumnInputStorage::shard_in_place),
+      {"wgrad operands",
+       required.weight ? wgrad_operands(largest_rows(), out, workload_.config.hidden_size) : 0}};
 }
 
 Allocations TransientBuffers::loss_chunk(int64_t vocab, const RequiredGradients& required) const {

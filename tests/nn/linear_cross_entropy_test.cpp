@@ -213,8 +213,9 @@ TEST(LinearCrossEntropyOfOneRank, ShowsTheLogitsOfEachChunk) {
   linear_cross_entropy(Placed<Invariant>(p.x()), head, p.labels(), p.options, Step(Group(), p.s), &observer);
   using enum Stage::Kind;
   constexpr int64_t first = (base::kLossChunkRows + 3) / 2, second = base::kLossChunkRows + 3 - first;
-  EXPECT_EQ(seen, (std::vector<std::pair<Stage::Kind, int64_t>>{
-                      {logits, first}, {logits_gradient, first}, {logits, second}, {logits_gradient, second}}));
+  EXPECT_EQ(seen,
+            (std::vector<std::pair<Stage::Kind, int64_t>>{
+                {logits, first}, {logits_gradient, first}, {logits, second}, {logits_gradient, second}}));
 }
 
 /// The errors of gradients that a forward has added and whose backward is missing, wrong or too late.

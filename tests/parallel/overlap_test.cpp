@@ -92,7 +92,8 @@ class ProductRecorder {
   at::CallbackHandle handle_;
 };
 
-/// Lengths at which each of two ranks has enough rows for a product of its own for dW, and at which it has not.
+/// Lengths at which each of two ranks has enough rows for a product of its own for dW, and at which it has
+/// not.
 constexpr int64_t kLong = base::kWeightGradientRows + 1, kShort = 7;
 
 /// The events of rank 0 of 2 in forward and in backward: products, launches of collectives, and waits
