@@ -26,6 +26,7 @@ from figures import Figure
 from generation import decode, prefill
 from machine import BUILD, ROOT, cpu_family, cpu_name, result_path
 from overlap import overlap
+from probes import measure
 
 
 def train_step(rounds, steps):
@@ -276,10 +277,11 @@ def main():
     for what in options.what or BENCHES:
         bench, defaults, how = BENCHES[what]
         used = {name: getattr(options, name) or default for name, default in defaults.items()}
+        before = measure()
         text = bench(**used)
         command = " ".join(["benchmarks/run.py", what] + [f"--{name} {value}" for name, value in used.items()])
         head = (f"# {what}, {today}\n\nCPU: {cpu_name()} (family {cpu_family()}), {os.cpu_count()} cores. "
-                f"Command: `{command}`. {how}\n\n")
+                f"Command: `{command}`. {how}\n\nLimits of two ranks of one thread, before: {before}. After: {measure()}.\n\n")
         result_path(what, "md").write_text(head + text)
         print(head + text, flush=True)
 
