@@ -19,11 +19,11 @@ class Shape:
 
     WITHOUT_AMX = " (built without AMX)" if "amx_int8" in cpu_line("flags").split() else ""  # by tools/setup
 
-    def __init__(self, name, files):
+    def __init__(self, name, files, peers):
         self.name = name
         self.path = BENCHMARKS / "shapes" / f"{name}.json"
         self.files = files
-        for peer in (LLAMA_CPP, OPENVINO, VLLM):
+        for peer in peers:
             subprocess.run([*peer, "make", self.path, files], check=True)
 
     def worker(self, what, kind, activations):
@@ -56,9 +56,10 @@ class Shape:
 
 
 @contextlib.contextmanager
-def shape(name):
+def shape(name, peers=(LLAMA_CPP, OPENVINO)):
+    """A Shape whose files are those that `peers` make."""
     with tempfile.TemporaryDirectory() as directory:
-        yield Shape(name, pathlib.Path(directory))
+        yield Shape(name, pathlib.Path(directory), peers)
 
 
 def decode(rounds, steps):
@@ -81,12 +82,12 @@ def title(of, kind):
 def decode_bf16(of, rounds, steps):
     two, one = of.ours("decode", "bf16"), of.single("decode", "bf16")
     theirs, llama, floor = of.transformers("decode"), of.llama_cpp("decode", "bf16"), of.lower_bound("bf16")
-    openvino, vllm = of.openvino("decode", "f16"), of.vllm("decode")
-    candidates = [two, one, theirs, llama, openvino, vllm, floor]
+    openvino = of.openvino("decode", "f16")
+    candidates = [two, one, theirs, llama, openvino, floor]
     interleave(candidates, rounds, steps, warm_up=1)
     return report(title(of, "bf16"), candidates,
                   [("llama.cpp / ours TP=2", llama, two, 1.1), ("OpenVINO / ours TP=2", openvino, two, 1.1),
-                   ("vLLM / ours TP=2", vllm, two, 1.1), ("transformers / ours TP=2", theirs, two, 2.0),
+                   ("transformers / ours TP=2", theirs, two, 2.0),
                    ("transformers / ours TP=1", theirs, one, None), ("lower bound / ours TP=2", floor, two, 0.9)])
 
 
@@ -119,13 +120,12 @@ def prefill(rounds, steps):
 def prefill_bf16(of, rounds, steps):
     """Apart from the quantized candidates: all at once need more than 20 GB."""
     two, one = of.ours("prefill", "bf16"), of.single("prefill", "bf16")
-    theirs, llama = of.transformers("prefill"), of.llama_cpp("prefill", "bf16")
-    openvino, vllm = of.openvino("prefill", "f16"), of.vllm("prefill")
-    candidates = [two, one, theirs, llama, openvino, vllm]
+    theirs, llama, openvino = of.transformers("prefill"), of.llama_cpp("prefill", "bf16"), of.openvino("prefill", "f16")
+    candidates = [two, one, theirs, llama, openvino]
     interleave(candidates, rounds, steps, warm_up=1)
     return report(f"prefill, shape {of.name}, random weights: a step is a prompt of 512 tokens", candidates,
                   [("llama.cpp bf16 / ours bf16", llama, two, 1.05), ("OpenVINO f16 / ours bf16", openvino, two, 1.05),
-                   ("vLLM bf16 / ours bf16", vllm, two, 1.05), ("transformers / ours bf16", theirs, two, 1.05),
+                   ("transformers / ours bf16", theirs, two, 1.05),
                    ("transformers / ours TP=1", theirs, one, None)])
 
 
@@ -144,3 +144,18 @@ def prefill_quantized(of, rounds, steps):
                         (f"OpenVINO {theirs} / ours {kind}, int8 activations", openvino, rounded, None)]
     interleave(candidates, rounds, steps, warm_up=1)
     return report("prefill with quantized weights; llama.cpp and OpenVINO round activations to int8", candidates, comparisons)
+
+
+def vllm(rounds, steps):
+    """Apart from the other peers, beside which its memory does not suffice."""
+    with shape("llama-3.2-1b", [VLLM]) as large:
+        sections = [against_vllm(large, "decode", title(large, "bf16"), rounds, steps, 1.1),
+                    against_vllm(large, "prefill", f"prefill, shape {large.name}, random weights: a step is a prompt of 512 tokens",
+                                 rounds, 1, 1.05)]
+    return "\n".join(sections)
+
+
+def against_vllm(of, what, heading, rounds, steps, target):
+    ours, theirs = of.ours(what, "bf16"), of.vllm(what)
+    interleave([ours, theirs], rounds, steps, warm_up=1)
+    return report(heading, [ours, theirs], [("vLLM / ours TP=2", theirs, ours, target)])

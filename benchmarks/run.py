@@ -1,7 +1,7 @@
 """Benchmarks shardwise against other libraries, interleaved, and writes the ratios to benchmarks/results/.
 
     .venv-test/bin/python benchmarks/run.py [train_step] [optimizer] [gated_mlp] [linear_cross_entropy] [memory] [tokenize] [decode]
-        [prefill] [load] [comm] [overlap] [dtensor] [--rounds N] [--steps N]
+        [prefill] [vllm] [load] [comm] [overlap] [dtensor] [--rounds N] [--steps N]
 
 In every round each candidate runs its steps once, so that noise of the machine affects all candidates alike. The time of a
 candidate is the median over rounds of its time per step; a ratio compares two candidates in the same rounds. The processes
@@ -23,7 +23,7 @@ import tempfile
 from candidates import Candidate, interleave, report
 from comm import comm
 from figures import Figure
-from generation import decode, prefill
+from generation import decode, prefill, vllm
 from machine import BUILD, ROOT, cpu_family, cpu_name, result_path
 from overlap import overlap
 from probes import measure
@@ -258,6 +258,7 @@ BENCHES = {
     "tokenize": (tokenize, {"rounds": 7, "steps": 1}, TURNS),
     "decode": (decode, {"rounds": 9, "steps": 8}, TURNS),
     "prefill": (prefill, {"rounds": 5, "steps": 1}, TURNS),
+    "vllm": (vllm, {"rounds": 9, "steps": 8}, TURNS),
     "load": (load, {"rounds": 5}, TURNS),
     "dtensor": (dtensor, {"rounds": 9, "steps": 2}, TURNS),
     "comm": (comm, {"rounds": 7}, TURNS + " Every round restarts each candidate."),

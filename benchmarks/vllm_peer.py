@@ -29,6 +29,8 @@ class Text:
         os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_NUM_OF_RESERVED_CPU="0", VLLM_CPU_KVCACHE_SPACE="1",
                           VLLM_LOGGING_LEVEL="ERROR")
         sys.path += map(str, ROOT.glob(".venv-test/lib/python3*/site-packages"))
+        sys.stdout = os.fdopen(os.dup(1), "w")  # of the protocol; what vLLM and its processes print goes to stderr
+        os.dup2(2, 1)
         import vllm
         self.sampling = vllm.SamplingParams(max_tokens=MOST - CONTEXT, temperature=0, ignore_eos=True, detokenize=False)
         self.engine = vllm.LLM(directory, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=2 * MOST,
