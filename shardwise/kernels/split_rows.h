@@ -17,7 +17,7 @@ struct SplitRows {
   int32_t* sums;        // [rows, runs, sum_count]: of a run's levels
   int64_t level_bytes;  // of an element
   int64_t sum_count;    // of a run
-  int64_t columns;      // of a row, with padding; in tiles, that of every run to full tiles
+  int64_t columns;      // of a row, with padding at its end; in tiles, that of every run to full tiles
   int64_t runs;
   bool is_tiled = false;
 
