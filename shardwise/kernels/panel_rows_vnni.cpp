@@ -147,6 +147,12 @@ __m512i broadcast(const int8_t* four) {
   return _mm512_set1_epi32(word);
 }
 
+/// Adds four products for each sum. GCC 12 surrounds the intrinsic in unrolled loops with copies of the sums,
+/// some in memory, which takes up to a fifth of the time.
+void add_dot_products(__m512i& sums, __m512i unsigned_bytes, __m512i signed_bytes) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(unsigned_bytes), "v"(signed_bytes));
+}
+
 /// Returns −zero point · sum for 16 outputs. The sum of a run that contains NaN may overflow: its scale is
 /// NaN.
 __m512i minus_zeros(const Run& run, int64_t vector, int32_t sum, const PanelShape& shape) {
@@ -196,8 +202,7 @@ struct Sums {
         for (int64_t p = 0; p < part_count; ++p) {
           const __m512i part = broadcast(parts + 4 * (p * kBytes + i));
 #pragma GCC unroll 4
-          for (int64_t v = 0; v < vectors; ++v)
-            of[r][p][v] = _mm512_dpbusd_epi32(of[r][p][v], bytes[v][i], part);
+          for (int64_t v = 0; v < vectors; ++v) add_dot_products(of[r][p][v], bytes[v][i], part);
         }
       }
     }
@@ -242,17 +247,33 @@ void add_run(float* y, const RunRows& x, const Run& run, int64_t first, const Pa
   sums.add_to(y, x, run, first);
 }
 
-/// Uses as many vectors of outputs at once as the registers hold the accumulators of.
+/// Adds the products of `rows` rows with a run. Uses as many vectors of outputs at once as the registers hold
+/// the accumulators of.
+template <int bits, int part_count, int rows>
+void add_rows(float* y, const RunRows& x, const Run& run, const PanelShape& shape) {
+  constexpr int kSums = part_count * rows, kVectors = kSums <= 4 ? 4 : 2;
+  static_assert(kSums <= 8);
+  for (int64_t first = 0; first < 4; first += kVectors)
+    add_run<bits, part_count, rows, kVectors>(y, x, run, first, shape);
+}
+
+/// Two vectors of outputs use each element that is read of a row twice: rows whose accumulators of two
+/// vectors do not fit the registers are multiplied in two halves, while a run's lines are in the first-level
+/// cache.
 template <int bits, int part_count, int rows>
 void multiply_rows(float* y, const SplitRows& x, const uint8_t* panel, const PanelShape& shape) {
-  constexpr int kSums = part_count * rows, kVectors = kSums <= 4 ? 4 : kSums <= 8 ? 2 : 1;
+  constexpr int kFirst = part_count * rows <= 8 ? rows : (rows + 1) / 2, kRest = rows - kFirst;
   RunRows row{x.levels, x.scales, x.sums, x.row_bytes(), x.runs};
   for (int64_t i = 0; i < rows * kPanelOutputs; ++i) y[i] = 0;
   for (int64_t i = 0; i < shape.run_count; ++i) {
     const PanelRun& at = shape.runs[i];
     const Run run{panel + at.header, panel + at.begin, at.lines};
-    for (int64_t first = 0; first < 4; first += kVectors)
-      add_run<bits, part_count, rows, kVectors>(y, row, run, first, shape);
+    add_rows<bits, part_count, kFirst>(y, row, run, shape);
+    if constexpr (kRest > 0) {
+      const RunRows rest{row.parts + kFirst * row.parts_stride, row.scales + kFirst * row.runs,
+                         row.sums + kFirst * row.runs * part_count, row.parts_stride, row.runs};
+      add_rows<bits, part_count, kRest>(y + kFirst * kPanelOutputs, rest, run, shape);
+    }
     row.parts += at.lines * part_count * (32 / bits);
     row.scales += 1;
     row.sums += part_count;

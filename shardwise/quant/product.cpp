@@ -82,8 +82,8 @@ IntegerLoops integer_loops(const quant::Format& format, int64_t rows) {
   return {2, 1, false, kernels::kMaxInt16Rows, of_bf16.split, of_fp16.split, nullptr, of_bf16.multiply};
 }
 
-/// Returns `columns` with padding: a row's bytes fill an odd number of cache lines. If they were a multiple of
-/// 4096, the rows that are multiplied together would compete for one set of the first-level cache.
+/// Returns `columns` with padding: a row's bytes fill an odd number of cache lines. If they were a multiple
+/// of 4096, the rows that are multiplied together would compete for one set of the first-level cache.
 int64_t padded_columns(int64_t columns, int64_t level_bytes) {
   constexpr int64_t kLine = 64;
   const int64_t lines = base::blocks_of({0, columns * level_bytes}, kLine).size() | 1;
@@ -96,9 +96,8 @@ class IntegerRows {
   IntegerRows(const Tensor& x, const Panels& w, const IntegerLoops& loops)
       : block_(loops.is_tiled ? kernels::kLevelTileRows : 1) {
     const PanelShape shape = w.layout.shape();
-    const int64_t columns = loops.is_tiled
-                                ? amx::level_columns(shape)
-                                : padded_columns(w.layout.columns(), loops.level_bytes);
+    const int64_t columns =
+        loops.is_tiled ? amx::level_columns(shape) : padded_columns(w.layout.columns(), loops.level_bytes);
     const int64_t m = blocks(x.size(0)) * block_, runs = shape.run_count;
     const int64_t level_bytes = base::blocks_of({0, m * loops.level_bytes * columns}, 64).size() * 64,
                   scale_bytes = m * runs * int64_t{sizeof(float)};
