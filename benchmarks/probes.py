@@ -1,4 +1,4 @@
-"""What both cores of this machine reach, measured before and after a benchmark: neighbours of a shared machine change it."""
+"""What both cores of this machine reach, measured before and after a benchmark: neighbors of a shared machine change it."""
 
 import json
 import subprocess
