@@ -36,6 +36,15 @@ Tensor GatheredRows::matrix(const base::Range& ranks) const {
   return shared_ ? at::cat(matrices) : matrix_of(full_, ranks);
 }
 
+std::vector<int> GatheredRows::chunk_order(const base::Range& ranks) const {
+  std::vector<int> order;
+  for (int i = 0; i < sequence_.ranks(); ++i) {
+    const int rank = chunk_order(i);
+    if (ranks.begin <= rank && rank < ranks.end) order.push_back(rank);
+  }
+  return order;
+}
+
 std::vector<base::Range> GatheredRows::runs(int64_t batch) const {
   std::vector<base::Range> runs = base::weight_gradient_ranks(sequence_, batch);
   const auto is_own = [this](const base::Range& ranks) { return step_rank_ < ranks.end; };

@@ -37,15 +37,18 @@ class GatheredRows {
   at::Tensor matrix(const base::Range& ranks) const;
   /// Returns the i-th rank in the order in which rows arrive: this rank first, then the ranks after it.
   int chunk_order(int i) const { return (step_rank_ + i) % sequence_.ranks(); }
+  /// Returns those of `ranks` in that order.
+  std::vector<int> chunk_order(const base::Range& ranks) const;
   int ranks() const { return sequence_.ranks(); }
-  /// Returns the rows of `rank` in another tensor `full` [s, b, f] (contiguous), as a matrix.
+  /// Returns the rows of `rank`, or of consecutive ranks, in another tensor `full` [s, b, f] (contiguous), as
+  /// a matrix.
   at::Tensor matrix_of(const at::Tensor& full, int rank) const {
     return rows_matrix(full, sequence_.range(rank));
   }
-
   at::Tensor matrix_of(const at::Tensor& full, const base::Range& ranks) const {
     return rows_matrix(full, base::indices_of(sequence_, ranks));
   }
+
   /// Returns the runs of ranks that a weight gradient multiplies together (base/weight_gradient_rows.h), that
   /// of this rank first. Each index of the sequence has `batch` rows.
   std::vector<base::Range> runs(int64_t batch) const;

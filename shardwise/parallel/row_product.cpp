@@ -100,9 +100,9 @@ Tensor backward_sharded(const Tensor& dy_shard, const Tensor& x, const Row& row,
   Tensor gradient = weight.main_grad_if_trainable();
   Tensor dx = needs_dx ? empty_input_gradient(dy_shard, row) : Tensor();
   for (const base::Range& ranks : rows.runs(dy_shard.size(1))) {
-    for (int64_t rank = ranks.begin; needs_dx && rank < ranks.end; ++rank) {
-      Tensor dx_rows = rows.matrix_of(dx, static_cast<int>(rank));
-      kernels::product_out(dx_rows, rows.matrix(static_cast<int>(rank)), weight.value.detach());
+    for (const int rank : needs_dx ? rows.chunk_order(ranks) : std::vector<int>()) {
+      Tensor dx_rows = rows.matrix_of(dx, rank);
+      kernels::product_out(dx_rows, rows.matrix(rank), weight.value.detach());
     }
     if (gradient.defined()) kernels::add_weight_grad_(gradient, rows.matrix(ranks), rows.matrix_of(x, ranks));
   }

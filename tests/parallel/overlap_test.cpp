@@ -96,13 +96,14 @@ class ProductRecorder {
 /// not.
 constexpr int64_t kLong = base::kWeightGradientRows + 1, kShort = 7;
 
-/// The events of rank 0 of 2 in forward and in backward: products, launches of collectives, and waits
+/// The events of one of two ranks in forward and in backward: products, launches of collectives, and waits
 /// ("/op").
 struct Events {
   std::string forward, backward;
 };
 
-Events events_of(const std::function<Tensor(const Step&)>& forward, Overlap overlap, int64_t length = kLong) {
+Events events_of(const std::function<Tensor(const Step&)>& forward, Overlap overlap, int64_t length = kLong,
+                 int of_rank = 0) {
   Events events;
   testing::on_threads(2, [&](int rank, const std::string& job) {
     std::string recorded;
@@ -116,7 +117,7 @@ Events events_of(const std::function<Tensor(const Step&)>& forward, Overlap over
     const Tensor y = forward(step);
     const std::string forward_events = std::exchange(recorded, "");
     y.backward(at::ones_like(y));
-    if (rank == 0) events = {forward_events, recorded};
+    if (rank == of_rank) events = {forward_events, recorded};
   });
   return events;
 }
@@ -191,6 +192,11 @@ TEST(Overlap, FewRowsAreMultipliedTogetherForDw) {
     EXPECT_EQ(products_in_backward(column<SequenceShard>, kShort), 3);
     EXPECT_EQ(products_in_backward(row, kLong), 4);
     EXPECT_EQ(products_in_backward(row, kShort), 3);
+  }
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(events_of(row, Overlap::on, kShort, rank).backward,
+              "broadcast broadcast product /broadcast /broadcast product product")
+        << "the local rows of dX are computed first, on rank " << rank;
   }
 }
 
