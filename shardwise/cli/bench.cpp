@@ -4,8 +4,10 @@
 #include <c10/util/Exception.h>
 
 #include <cstdio>
+#include <filesystem>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/files.h"
 
 namespace shardwise::cli {
 namespace {
@@ -42,6 +44,14 @@ void print_benches() {
 void check_seconds(const std::string& command, double seconds) {
   TORCH_CHECK_VALUE(seconds > 0 && seconds <= kMaxSeconds, command,
                     ": --seconds must be above 0 and at most 3600; got ", seconds, " [SW0091]");
+}
+
+void prepare_tuned_file(const std::string& command, const std::string& file) {
+  TORCH_CHECK_VALUE(
+      !file.empty(), command,
+      ": --tune needs an absolute path in XDG_CACHE_HOME or HOME, where it saves its result; got "
+      "neither [SW0088]");
+  base::make_directories(std::filesystem::path(file).parent_path());
 }
 
 int bench_command(const Call& call) {

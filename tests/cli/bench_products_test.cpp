@@ -143,6 +143,10 @@ TEST_F(BenchProductsTune, ValidationErrors) {
   expect_refused(products({"--tune", "--group-size", "32"}), {"--tune needs neither", "got --group-size"});
   expect_refused(products({"--tune", "--activations", "int8"}),
                  {"--tune needs neither", "got --activations"});
+  environment_.set("XDG_CACHE_HOME", "/proc/none");
+  const Outcome unwritable = call(products({"--tune", "--seconds", "3600"}));  // refused before it measures
+  EXPECT_NE(unwritable.code, 0);
+  EXPECT_PRED2(contains, unwritable.errors, "/proc/none");
   environment_.set("XDG_CACHE_HOME", std::nullopt);
   environment_.set("HOME", std::nullopt);
   expect_refused(products({"--tune"}), {"--tune needs an absolute path in XDG_CACHE_HOME or HOME"});
