@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shardwise/base/isa.h"
+#include "shardwise/kernels/panel_lines_bf16.h"
 #include "shardwise/kernels/panel_pairs_bf16.h"
 #include "shardwise/kernels/panel_rows_amx.h"
 #include "shardwise/kernels/panel_rows_bf16.h"
@@ -42,10 +43,16 @@ int64_t dense_depth(int64_t rows) {
   return base::best_isa() >= Isa::amx && rows > 256 ? 1024 : 2048;
 }
 
-Parts dense_parts(int64_t columns, int64_t rows) {
+/// Returns how many columns of mapped rows are packed and multiplied at once: for few rows 16 KB, which stay
+/// in the first-level cache.
+int64_t mapped_depth(int64_t rows) {
+  return rows <= 64 ? 128 : 512;
+}
+
+Parts dense_parts(int64_t columns, int64_t depth) {
   Parts parts;
-  for (int64_t begin = 0; begin < columns; begin += dense_depth(rows))
-    parts.push_back({{begin, std::min(begin + dense_depth(rows), columns)}, {}});
+  for (int64_t begin = 0; begin < columns; begin += depth)
+    parts.push_back({{begin, std::min(begin + depth, columns)}, {}});
   return parts;
 }
 
@@ -64,6 +71,11 @@ Parts quantized_parts(const PanelShape& shape) {
     parts.back().runs.end = run + 1;
   }
   return parts;
+}
+
+Parts parts_of(const Panels& w, int64_t rows) {
+  if (w.format.is_quantized()) return quantized_parts(w.layout.shape());
+  return dense_parts(w.layout.columns(), w.mapped_rows ? mapped_depth(rows) : dense_depth(rows));
 }
 
 /// Rows of x in the form that the loops read.
@@ -146,7 +158,8 @@ class PanelProducts {
         parts_(parts),
         w_(w),
         sums_(kernels::empty({blocks.panels, rows.sum_rows({0, blocks.rows}), kPanelOutputs}, at::kFloat)) {
-    if (w.format.is_quantized()) values_ = kernels::empty({kQuantizedDepth / 2, kPanelOutputs}, at::kInt);
+    if (w.format.is_quantized() || w.mapped_rows)
+      values_ = kernels::empty({kQuantizedDepth / 2, kPanelOutputs}, at::kInt);
   }
 
   /// Computes the products of `rows` with `panels`, part by part.
@@ -169,18 +182,29 @@ class PanelProducts {
     return panel_of(w_, panel) + parts_[part].columns.begin / 2 * kPanelLineBytes;
   }
 
-  /// Dequantizes a part of a quantized panel, and adds its product. Of a dense weight the lines that are
-  /// multiplied next are those of the same part of the next panel, if it `follows`, or of the next part.
+  /// Writes a part of a panel that has no lines of bf16 to `values_`.
+  void unpack(int64_t panel, int64_t part) const {
+    namespace bf16 = kernels::avx512_bf16;
+    const auto& [columns, runs] = parts_[part];
+    if (w_.mapped_rows) {
+      const int64_t row = panel * kPanelOutputs, count = std::min(kPanelOutputs, w_.rows - row);
+      return bf16::pack_lines(elements_<uint8_t>(values_), w_.mapped_rows->rows.data() + row, count,
+                              columns.begin, columns.end);
+    }
+    bf16::dequantize_pairs(elements_<uint32_t>(values_), panel_of(w_, panel), runs.begin, runs.size(),
+                           w_.layout.shape());
+  }
+
+  /// Adds the product with a part of a panel. Of a packed dense weight the lines that are multiplied next are
+  /// those of the same part of the next panel, if it `follows`, or of the next part.
   void add(float* sums, const Range& rows, int64_t panel, int64_t part, bool follows) const {
-    if (!w_.format.is_quantized()) {
+    if (!values_.defined()) {
       const uint8_t* lines = dense_lines(panel, part);
       const uint8_t* next =
           follows ? dense_lines(panel + 1, part) : lines + parts_[part].columns.size() / 2 * kPanelLineBytes;
       return rows_.add_product(sums, rows, lines, parts_, part, next);
     }
-    const Range& runs = parts_[part].runs;
-    kernels::avx512_bf16::dequantize_pairs(elements_<uint32_t>(values_), panel_of(w_, panel), runs.begin,
-                                           runs.size(), w_.layout.shape());
+    unpack(panel, part);
     rows_.add_product(sums, rows, elements<uint8_t>(values_), parts_, part, /*next=*/nullptr);
   }
 
@@ -188,15 +212,14 @@ class PanelProducts {
   const Parts& parts_;
   const Panels& w_;
   Tensor sums_;    // [panels, rows, 64]
-  Tensor values_;  // of a quantized weight: [kQuantizedDepth / 2, 64] pairs
+  Tensor values_;  // of a weight that is quantized or mapped: [kQuantizedDepth / 2, 64] pairs
 };
 
 }  // namespace
 
 void bf16_product_out(const Tensor& y, const Tensor& x, const Panels& w) {
   const int64_t m = x.size(0);
-  const Parts parts =
-      w.format.is_quantized() ? quantized_parts(w.layout.shape()) : dense_parts(w.layout.columns(), m);
+  const Parts parts = parts_of(w, m);
   const Bf16Rows rows(x, w, parts);
   const Blocks blocks = blocks_of(m);
   for_panel_ranges(w, [&](int64_t begin, int64_t end) {

@@ -32,7 +32,7 @@ void store_panel(const at::Tensor& y, const base::Range& rows, const float* prod
 }
 
 void for_panel_ranges(const Panels& w, c10::function_ref<void(int64_t, int64_t)> f) {
-  kernels::for_ranges(w.data.size(0), kPanelOutputs * w.layout.columns(), f);
+  kernels::for_ranges(kernels::PanelLayout::panels(w.rows), kPanelOutputs * w.layout.columns(), f);
 }
 
 }  // namespace shardwise::quant

@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 
+#include "shardwise/base/isa.h"
+#include "shardwise/kernels/panel_lines_bf16.h"
 #include "shardwise/kernels/panel_values_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -181,10 +184,14 @@ class RowPacker {
 Panels Panels::of(const Format& format, int64_t rows, int64_t in_features, const Range& columns) {
   const auto counts = columns_of_groups(format, in_features, columns);
   const PanelLayout layout(format.bits, format.has_zero_points, counts);
-  return {format,      rows,
-          in_features, columns,
+  return {format,
+          rows,
+          in_features,
+          columns,
           layout,
-          /*data=*/{}, order_of(counts, ascending(columns.size()), format.bits)};
+          /*data=*/{},
+          order_of(counts, ascending(columns.size()), format.bits),
+          /*mapped_rows=*/nullptr};
 }
 
 int64_t Panels::data_bytes() const {
@@ -278,6 +285,22 @@ void pack_bf16_rows_(Panels& panels, int64_t begin, const Tensor& w) {
   });
 }
 
+void pack_(Panels& panels) {
+  TORCH_INTERNAL_ASSERT(panels.mapped_rows && !panels.column_order.defined() &&
+                        base::best_isa() >= base::Isa::avx512_bf16);
+  const auto mapped = std::exchange(panels.mapped_rows, nullptr);
+  allocate_(panels);
+  const int64_t columns = panels.layout.columns(), panel_bytes = panels.layout.panel_bytes();
+  kernels::for_ranges(panels.data.size(0), kPanelOutputs * columns, [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) {
+      const int64_t row = panel * kPanelOutputs;
+      kernels::avx512_bf16::pack_lines(elements_<uint8_t>(panels.data) + panel * panel_bytes,
+                                       mapped->rows.data() + row, std::min(kPanelOutputs, panels.rows - row),
+                                       /*begin=*/0, columns);
+    }
+  });
+}
+
 std::optional<Format> inference_format(at::ScalarType dtype, int64_t rows, int64_t width) {
   const bool multiplies = dtype == at::kBFloat16 && base::best_isa() >= base::Isa::avx512_bf16;
   const int64_t padding = PanelLayout::panels(rows) * kPanelOutputs - rows;
@@ -290,6 +313,20 @@ void check_on_cpu(const char* op, const Panels& panels) {
     if (tensor.defined()) kernels::check_on_cpu(op, tensor);
 }
 
+namespace {
+
+/// Copies a row of `count` bf16 at any alignment.
+template <class T>
+void widen_row(T* to, const uint8_t* from, int64_t count) {
+  for (int64_t k = 0; k < count; ++k) {
+    base::Bf16 value;
+    std::memcpy(&value, from + k * int64_t{sizeof(value)}, sizeof(value));
+    to[k] = base::narrow<T>(static_cast<base::Accumulator<T>>(base::widen(value)));
+  }
+}
+
+}  // namespace
+
 void dequantize_out(Tensor& w, const Panels& panels, const Range& rows) {
   check_on_cpu("dequantize", panels);
   const int64_t width = panels.width(), columns = panels.layout.columns();
@@ -301,9 +338,13 @@ void dequantize_out(Tensor& w, const Panels& panels, const Range& rows) {
       std::vector<T> ordered(static_cast<size_t>(order ? columns : 0));
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = rows.begin + i;
+        T* to = elements_<T>(w) + i * width;
+        if (panels.mapped_rows) {
+          widen_row(to, panels.mapped_rows->rows[size_t(row)], width);
+          continue;
+        }
         const uint8_t* panel =
             elements<uint8_t>(panels.data) + row / kPanelOutputs * panels.layout.panel_bytes();
-        T* to = elements_<T>(w) + i * width;
         kernels::panel_values_loops<T>().dequantize(order ? ordered.data() : to, panel, row % kPanelOutputs,
                                                     shape);
         for (size_t k = 0; k < ordered.size(); ++k)

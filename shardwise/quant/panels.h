@@ -3,11 +3,14 @@
 //
 // A Matrix holds quantized rows as files and quantization produce them; pack_rows_ moves them into panels.
 // Columns are stored in the order of their groups, so that groups in any order (GPTQ's act-order) and groups
-// that begin on another rank are as fast as others.
+// that begin on another rank are as fast as others. Rows of bf16 can stay in mapped files until pack_ packs
+// them: products then pack parts of them in the cache, and have the same bits.
 #pragma once
+#include <memory>
 #include <optional>
 
 #include "shardwise/kernels/panels.h"
+#include "shardwise/quant/mapped_rows.h"
 #include "shardwise/quant/matrix.h"
 
 namespace shardwise::quant {
@@ -19,9 +22,10 @@ struct Panels {
   int64_t in_features;  // columns of the unsharded weight
   base::Range columns;  // the columns of this shard
   kernels::PanelLayout layout;
-  at::Tensor data;          // [panels, layout.panel_bytes()] uint8; undefined until allocate_
+  at::Tensor data;  // [panels, layout.panel_bytes()] uint8; undefined until allocate_, and with mapped_rows
   at::Tensor column_order;  // [layout.columns()] int32: the shard's column, or width() for padding; undefined
                             // if columns are in order without padding
+  std::shared_ptr<const MappedRows> mapped_rows = nullptr;  // of bf16 that is not packed yet
 
   /// Describes panels, without memory for their data. With Grouping::by_column the layout is that of groups
   /// in order until set_groups_ tells the real one.
@@ -48,6 +52,9 @@ void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix);
 /// Packs the rows of `w` as the rows [begin, begin + n) of bf16 panels, which are allocated. Shapes:
 /// `w` [n, width] bf16, contiguous. Errors: TORCH_INTERNAL_ASSERT if shapes or formats differ.
 void pack_bf16_rows_(Panels& panels, int64_t begin, const at::Tensor& w);
+
+/// Packs the mapped rows of `panels`, and lets go of their files. For processors with AVX512-BF16.
+void pack_(Panels& panels);
 
 /// Returns the format in which inference packs a dense shard [rows, width] of `dtype`, or nullopt where a
 /// tensor serves as well. bf16 is packed if the processor has AVX512-BF16, a row needs no padding, and all
