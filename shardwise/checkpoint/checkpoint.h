@@ -65,7 +65,7 @@ void check(const std::filesystem::path& directory, bool needs_state,
 struct LoadStats {
   int64_t bytes_read;        // including headers and index
   double seconds;            // wall-clock time
-  int64_t mapped_bytes = 0;  // of packed weights that are mapped from panel files, and were not read
+  int64_t mapped_bytes = 0;  // of weights that are mapped from files instead
 };
 
 /// Collective. Maps panel files (panel_files.h). Otherwise reads this rank's shards and no other weights, and
@@ -76,6 +76,11 @@ struct LoadStats {
 /// base::CollectiveError on every rank for NaN or Inf, for values too large to quantize, and for invalid
 /// group indices.
 LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights);
+
+/// Collective. Like load_weights, but leaves bf16 weights that inference packs in the files, if each row is
+/// in one piece there (quant::MappedRows), and only checks their values: generation begins earlier, and packs
+/// them between its forwards (docs/adr/0028). The files must not change until then.
+LoadStats map_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights);
 
 /// Collective. Reads the optimizer state of `weights` into the tensors of `state`, which the caller has
 /// allocated, and sets its counters. Errors: c10::ValueError naming the tensor or counter and the rule;

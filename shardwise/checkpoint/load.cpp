@@ -1,5 +1,5 @@
-// check, load_weights and load_state. Each rank validates the headers, then reads its shards; the ranks
-// combine errors in the data, so that all of them throw.
+// check, load_weights, map_weights and load_state. Each rank validates the headers, then reads its shards;
+// the ranks combine errors in the data, so that all of them throw.
 #include <algorithm>
 #include <unordered_set>
 
@@ -7,6 +7,7 @@
 #include "shardwise/base/json.h"
 #include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/load_quantized.h"
+#include "shardwise/checkpoint/map_rows.h"
 #include "shardwise/checkpoint/panel_files.h"
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/config/family.h"
@@ -102,7 +103,11 @@ void check(const std::filesystem::path& directory, bool needs_state, const std::
   if (needs_state) check_state(directory, config, model::stored_tensors(config, /*tp=*/1), frozen);
 }
 
-LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights) {
+namespace {
+
+/// `mapper` maps the weights that it can; null: all are read.
+LoadStats load(const std::filesystem::path& directory, const model::DecoderWeights& weights,
+               RowMapper* mapper) {
   if (has_panel_files(directory)) return map_panel_files(directory, weights);
   const base::Stopwatch watch;
   const comm::Group& group = weights.group();
@@ -118,13 +123,25 @@ LoadStats load_weights(const std::filesystem::path& directory, const model::Deco
     if (used.parameter->is_quantized()) {
       load_quantized(files, *used.parameter, config, group, errors);
     } else if (used.parameter->panels) {
+      if (mapper && mapper->map(files, *used.parameter, stored, group.rank(), errors)) continue;
       pack_on_load(files, *used.parameter, stored, group.rank(), errors);
     } else {
       load_dense(files, *used.parameter, stored, group.rank(), errors);
     }
   }
   errors.raise_on_any_rank(group);
-  return {files.bytes_read(), watch.seconds()};
+  return {files.bytes_read(), watch.seconds(), mapper ? mapper->mapped_bytes() : 0};
+}
+
+}  // namespace
+
+LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights) {
+  return load(directory, weights, /*mapper=*/nullptr);
+}
+
+LoadStats map_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights) {
+  RowMapper mapper;
+  return load(directory, weights, &mapper);
 }
 
 LoadStats load_state(const std::filesystem::path& directory, TrainState& state,
