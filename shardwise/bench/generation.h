@@ -16,8 +16,9 @@ namespace shardwise::bench {
 enum class Phase { decode, prefill };
 
 struct GenerationCase {
-  int64_t texts, context;                     // `context` tokens are in each cache, or in each prompt
-  std::optional<at::ScalarType> cache_dtype;  // of keys and values; nullopt: that of the weights
+  int64_t texts, context;  // `context` tokens are in each cache, or in each prompt
+  std::optional<at::ScalarType> cache_dtype =
+      std::nullopt;  // of keys and values; nullopt: that of the weights
 };
 
 /// Texts that are generated without end, greedily.
