@@ -237,7 +237,7 @@ void generate_rank(const GenerateJob& job, const comm::Group& group) {
     base::log_info("generate: " +
                    (planned.empty() ? "peak memory is not planned for ranks over MPI" : to_text(planned)));
   }
-  const checkpoint::LoadCost loaded = job.model.load(weights, job.options.seed);
+  const checkpoint::LoadCost loaded = job.model.map(weights, job.options.seed);
   checkpoint::log_load("generate", job.model.directory(), loaded, group);
   RankGeneration generation(job, group);
   base::Profile profile;

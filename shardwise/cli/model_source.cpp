@@ -134,13 +134,21 @@ std::string ModelSource::tokenizer_directory() const {
 }
 
 checkpoint::LoadCost ModelSource::load(model::DecoderWeights& weights, uint64_t seed) const {
+  return fill(weights, seed, checkpoint::load_weights);
+}
+
+checkpoint::LoadCost ModelSource::map(model::DecoderWeights& weights, uint64_t seed) const {
+  return fill(weights, seed, checkpoint::map_weights);
+}
+
+checkpoint::LoadCost ModelSource::fill(model::DecoderWeights& weights, uint64_t seed, Load* load) const {
   const base::Stopwatch clock;
   checkpoint::LoadStats local{};
   if (is_dummy()) {
     weights.initialize_(seed);
     local.seconds = clock.seconds();
   } else {
-    local = checkpoint::load_weights(directory_, weights);
+    local = load(directory_, weights);
   }
   checkpoint::LoadCost cost = checkpoint::cost_of(local, weights);
   base::reset_peak();

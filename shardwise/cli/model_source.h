@@ -69,8 +69,12 @@ class ModelSource {
   /// Loads the weights, or draws them from `seed` with --load-format dummy, and resets the peaks of the
   /// memory counters. Collective.
   checkpoint::LoadCost load(model::DecoderWeights& weights, uint64_t seed) const;
+  /// Like load, but leaves weights in their files where it can (checkpoint::map_weights).
+  checkpoint::LoadCost map(model::DecoderWeights& weights, uint64_t seed) const;
 
  private:
+  using Load = checkpoint::LoadStats(const std::filesystem::path&, const model::DecoderWeights&);
+  checkpoint::LoadCost fill(model::DecoderWeights& weights, uint64_t seed, Load* load) const;
   bool is_dummy() const { return options_.load_format == "dummy"; }
 
   ModelOptions options_;
