@@ -2,6 +2,8 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
+
 #include "shardwise/base/prefetch.h"
 
 namespace shardwise::kernels::avx512_bf16 {
@@ -23,14 +25,24 @@ __m512bh pair(const Bf16* two) {
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(word));
 }
 
-/// What a pass over the lines prefetches: one pass those shortly ahead, several passes a part each of as many
-/// lines that follow, so that memory is never idle.
+/// The last passes over the lines prefetch what is read next: the rows of x, which many passes read, would
+/// displace it from the second-level cache before.
+constexpr int64_t kPrefetchingPasses = 16;
+
+/// What one of several passes over the lines prefetches, a chunk of the size of a line at some of them: its
+/// part of what is read next, or, if it is the only pass over lines in memory, those shortly ahead.
 class Prefetch {
  public:
-  Prefetch(const uint8_t* first, int64_t lines, int64_t pass, int64_t passes)
-      : every_(passes), ahead_(first + (passes == 1 ? base::prefetch_bytes() : next(lines, pass, passes))) {}
-  /// Prefetches nothing.
-  Prefetch() = default;
+  Prefetch(const uint8_t* line, int64_t lines, const ReadNext& next, int64_t pass, int64_t passes) {
+    const int64_t parts = std::min(passes, kPrefetchingPasses), part = pass - (passes - parts);
+    if (part < 0) return;
+    const int64_t chunks = (next.bytes + kPanelLineBytes - 1) / kPanelLineBytes;
+    const int64_t begin = chunks * part / parts, count = chunks * (part + 1) / parts - begin;
+    if (count == 0) return;
+    every_ = std::max<int64_t>(lines / count, 1);
+    ahead_ = next.begin + begin * kPanelLineBytes;
+    if (passes == 1 && next.begin == line + lines * kPanelLineBytes) ahead_ = line + base::prefetch_bytes();
+  }
 
   void at(int64_t line) const {
     if (every_ == 0 || line % every_ != 0) return;
@@ -40,11 +52,7 @@ class Prefetch {
   }
 
  private:
-  static int64_t next(int64_t lines, int64_t pass, int64_t passes) {
-    return (lines + pass * lines / passes) * kPanelLineBytes;
-  }
-
-  int64_t every_ = 0;
+  int64_t every_ = 0;  // lines from a chunk to the next; 0: none
   const uint8_t* ahead_ = nullptr;
 };
 
@@ -73,14 +81,13 @@ constexpr Add kByRows[] = {add<1>, add<2>, add<3>, add<4>, add<5>, add<6>};
 }  // namespace
 
 void add_lines(float* y, const Bf16* x, int64_t x_stride, int64_t rows, const uint8_t* line, int64_t lines,
-               bool is_in_memory) {
+               const ReadNext& next) {
   // Equal parts: 8 rows are 4 and 4, not 6 and 2.
   const int64_t parts = (rows + kMostRows - 1) / kMostRows;
   for (int64_t part = 0; part < parts; ++part) {
     const int64_t begin = rows * part / parts, end = rows * (part + 1) / parts;
-    const auto prefetch = is_in_memory ? Prefetch(line, lines, part, parts) : Prefetch();
     kByRows[end - begin - 1](y + begin * kPanelOutputs, x + begin * x_stride, x_stride, line, lines,
-                             prefetch);
+                             {line, lines, next, part, parts});
   }
 }
 

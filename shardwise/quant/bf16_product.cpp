@@ -24,7 +24,9 @@ using kernels::elements;
 using kernels::elements_;
 using kernels::kPanelLineBytes;
 using kernels::kPanelOutputs;
+using kernels::PanelRun;
 using kernels::PanelShape;
+using kernels::avx512_bf16::ReadNext;
 
 namespace {
 
@@ -92,19 +94,22 @@ class Bf16Rows {
   }
 
   /// Adds the products of `rows` and the columns of part `i` with `lines` to `sums` [sum_rows, 64]. `next`:
-  /// the lines in memory that are multiplied next, or null.
+  /// what is read from memory after that.
   void add_product(float* sums, const Range& rows, const uint8_t* lines, const Parts& parts, int64_t i,
-                   const uint8_t* next) const {
+                   const ReadNext& next) const {
     const auto [begin, end] = parts[i].columns;
     const int64_t line_count = (end - begin) / 2;
     if (is_tiled_) {
       const int64_t block = rows.begin / amx::kTileRows, columns = tiles_.size(1);
       const Bf16* first = elements<Bf16>(tiles_) + (block * columns + first_tile_[i]) * kTile;
-      return amx::add_lines(sums, {first, rows.size(), columns}, lines, line_count, next);
+      const bool is_dense =
+          next.bytes == line_count * kPanelLineBytes;  // tiles prefetch as many as they read
+      return amx::add_lines(sums, {first, rows.size(), columns}, lines, line_count,
+                            is_dense ? next.begin : nullptr);
     }
     const int64_t stride = rows_.size(1);
     kernels::avx512_bf16::add_lines(sums, elements<Bf16>(rows_) + rows.begin * stride + begin, stride,
-                                    rows.size(), lines, line_count, /*is_in_memory=*/next != nullptr);
+                                    rows.size(), lines, line_count, next);
   }
 
  private:
@@ -195,17 +200,26 @@ class PanelProducts {
                            w_.layout.shape());
   }
 
-  /// Adds the product with a part of a panel. Of a packed dense weight the lines that are multiplied next are
-  /// those of the same part of the next panel, if it `follows`, or of the next part.
-  void add(float* sums, const Range& rows, int64_t panel, int64_t part, bool follows) const {
-    if (!values_.defined()) {
-      const uint8_t* lines = dense_lines(panel, part);
-      const uint8_t* next =
-          follows ? dense_lines(panel + 1, part) : lines + parts_[part].columns.size() / 2 * kPanelLineBytes;
-      return rows_.add_product(sums, rows, lines, parts_, part, next);
+  /// Returns the bytes that are read after a part of a panel: of a quantized weight as many again, of a dense
+  /// one the same part of the next panel, if it `follows`, or the next part.
+  ReadNext after(int64_t panel, int64_t part, bool follows) const {
+    if (w_.mapped_rows) return {nullptr, 0};
+    if (w_.format.is_quantized()) {
+      const PanelShape shape = w_.layout.shape();
+      const Range& runs = parts_[part].runs;
+      const PanelRun &first = shape.runs[runs.begin], &last = shape.runs[runs.end - 1];
+      const int64_t end = last.begin + last.lines * kPanelLineBytes;
+      return {panel_of(w_, panel) + end, end - first.begin};
     }
-    unpack(panel, part);
-    rows_.add_product(sums, rows, elements<uint8_t>(values_), parts_, part, /*next=*/nullptr);
+    const int64_t bytes = parts_[part].columns.size() / 2 * kPanelLineBytes;
+    return {follows ? dense_lines(panel + 1, part) : dense_lines(panel, part) + bytes, bytes};
+  }
+
+  /// Adds the product with a part of a panel.
+  void add(float* sums, const Range& rows, int64_t panel, int64_t part, bool follows) const {
+    if (values_.defined()) unpack(panel, part);
+    const uint8_t* lines = values_.defined() ? elements<uint8_t>(values_) : dense_lines(panel, part);
+    rows_.add_product(sums, rows, lines, parts_, part, after(panel, part, follows));
   }
 
   const Bf16Rows& rows_;
