@@ -24,6 +24,7 @@ PROGRAM = ROOT / "build/shardwise"
 KINDS = {"bf16": [], "int8, a scale for each row": ["--quantize", "int8"],
          "int4, groups of 128": ["--quantize", "int4"], "int4, groups of 32": ["--quantize", "int4", "--group-size", "32"]}
 KINDS |= {f"{kind}, int8 activations": [*flags, "--activations", "int8"] for kind, flags in KINDS.items() if flags}
+KINDS |= {f"{kind}, int8 keys and values": [*KINDS[kind], "--kv-cache-dtype", "int8"] for kind in ("bf16", "int4, groups of 128")}
 
 
 def run(*arguments):

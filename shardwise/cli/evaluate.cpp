@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/cli/cache_dtype.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/load_json.h"
 #include "shardwise/cli/model_source.h"
@@ -25,6 +26,7 @@ struct EvaluateOptions {
   std::vector<std::string> text;
   std::optional<int64_t> seq_len;
   int64_t batch_size = 4;
+  std::string kv_cache_dtype = "auto";
   uint64_t seed = 0;
   bool json = false;
 };
@@ -34,6 +36,7 @@ void add_flags(Flags& flags, EvaluateOptions& o) {
   flags.values("--text PATH", o.text, "files or directories; each file is one sequence");
   flags.value("--seq-len N", o.seq_len, "maximum context per predicted token [1024, or what fits]");
   flags.value("--batch-size N", o.batch_size, "windows of --seq-len tokens per forward pass [4]");
+  flags.value("--kv-cache-dtype NAME", o.kv_cache_dtype, kCacheDtypeHelp);
   flags.value("--seed N", o.seed, "seed of the weights of --load-format dummy [0]");
   flags.on_off("--json", o.json, "print one JSON object instead of text");
 }
@@ -91,19 +94,21 @@ EvaluateResult evaluate_sequences(const model::DecoderWeights& weights,
 
 std::string to_json(const EvaluateResult& r, const EvaluateOptions& o, const ModelSource& model,
                     const infer::EvaluationWindows& windows) {
-  const nlohmann::ordered_json object{{"model", model.directory().string()},
-                                      {"tp", o.model.tp},
-                                      {"dtype", model.dtype_name()},
-                                      {"quantization", quantization_json(model)},
-                                      {"seq_len", windows.length},
-                                      {"sequences", r.sequences},
-                                      {"tokens", r.tokens},
-                                      {"predicted_tokens", r.predicted},
-                                      {"nll", r.nll},
-                                      {"perplexity", infer::Evaluation{r.predicted, r.nll}.perplexity()},
-                                      {"seconds", r.seconds},
-                                      {"tokens_per_second", static_cast<double>(r.predicted) / r.seconds},
-                                      {"load", load_json(r.loaded)}};
+  const nlohmann::ordered_json object{
+      {"model", model.directory().string()},
+      {"tp", o.model.tp},
+      {"dtype", model.dtype_name()},
+      {"kv_cache_dtype", o.kv_cache_dtype == "auto" ? model.dtype_name() : o.kv_cache_dtype},
+      {"quantization", quantization_json(model)},
+      {"seq_len", windows.length},
+      {"sequences", r.sequences},
+      {"tokens", r.tokens},
+      {"predicted_tokens", r.predicted},
+      {"nll", r.nll},
+      {"perplexity", infer::Evaluation{r.predicted, r.nll}.perplexity()},
+      {"seconds", r.seconds},
+      {"tokens_per_second", static_cast<double>(r.predicted) / r.seconds},
+      {"load", load_json(r.loaded)}};
   return json_line(object);
 }
 
@@ -123,7 +128,7 @@ infer::EvaluationWindows windows_of(const EvaluateOptions& o, const config::Conf
                     " [SW0045]");
   TORCH_CHECK_VALUE(o.batch_size >= 1, "eval: --batch-size must be at least 1; got ", o.batch_size,
                     " [SW0046]");
-  return {length, o.batch_size};
+  return {length, o.batch_size, cache_dtype_of("eval", "--kv-cache-dtype", o.kv_cache_dtype)};
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 #include "shardwise/infer/evaluate.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "shardwise/infer/cache.h"
 #include "shardwise/infer/token_ids.h"
+#include "shardwise/nn/loss.h"
 
 namespace shardwise::infer {
 namespace {
@@ -31,6 +34,42 @@ at::Tensor columns(const std::vector<int64_t>& text, int64_t begin, int64_t leng
   return rows.t().contiguous();
 }
 
+/// Returns the summed loss of windows, [length, count].
+double loss_of(const model::DecoderWeights& weights, const at::Tensor& inputs, const at::Tensor& targets) {
+  const model::Decoder<SequenceSharded> decoder(weights);
+  const nn::Step step(weights.group(), inputs.size(0));
+  // A divisor of 1 gives the sum over the tokens.
+  return decoder.loss(inputs, targets, /*options=*/1.0, step).local().item<double>();
+}
+
+/// Returns rows [begin, end) of the windows, one window after another: [rows, 1].
+at::Tensor packed_rows(const at::Tensor& windows, int64_t begin, int64_t end) {
+  return windows.narrow(/*dim=*/0, begin, end - begin).t().reshape({-1, 1});
+}
+
+/// Like loss_of, but each token attends to keys and values in a cache.
+double cached_loss_of(const model::DecoderWeights& weights, const at::Tensor& inputs,
+                      const at::Tensor& targets, at::ScalarType dtype) {
+  constexpr int64_t kRows = 512;
+  const int64_t length = inputs.size(0), count = inputs.size(1), rows = std::max(kRows / count, int64_t{1});
+  const model::Decoder<nn::Invariant> decoder(weights);
+  std::vector<nn::Cache> caches;
+  for (int64_t i = 0; i < count; ++i) caches.push_back(empty_cache(weights, length, dtype));
+  double sum = 0;
+  for (int64_t begin = 0; begin < length; begin += rows) {
+    const int64_t end = std::min(begin + rows, length), all = (end - begin) * count;
+    nn::Step step(weights.group(), all);
+    for (nn::Cache& cache : caches) step.cached.push_back({&cache, end - begin});
+    const auto logits = decoder.next_logits(packed_rows(inputs, begin, end), at::arange(all), step);
+    for (nn::Cache& cache : caches) cache.length = end;
+    sum += nn::cross_entropy(logits, packed_rows(targets, begin, end), weights.layout().vocab,
+                             /*options=*/1.0, nn::Step(weights.group(), all))
+               .local()
+               .item<double>();
+  }
+  return sum;
+}
+
 }  // namespace
 
 double Evaluation::perplexity() const {
@@ -42,7 +81,7 @@ Evaluation evaluate(const model::DecoderWeights& weights, const std::vector<int6
   const at::NoGradGuard no_grad;
   check(weights.config(), text, windows);
   const int64_t labels = std::ssize(text) - 1;
-  const model::Decoder<SequenceSharded> decoder(weights);
+  const at::ScalarType cached = cache_dtype("eval", weights, windows.cache_dtype);
   Evaluation result;
   double sum = 0;
   while (result.predicted < labels) {
@@ -51,9 +90,8 @@ Evaluation evaluate(const model::DecoderWeights& weights, const std::vector<int6
     const int64_t count = std::min(windows.batch_size, left / length);
     const at::Tensor inputs = columns(text, result.predicted, length, count),
                      targets = columns(text, result.predicted + 1, length, count);
-    const nn::Step step(weights.group(), length);
-    // A divisor of 1 gives the sum over the tokens.
-    sum += decoder.loss(inputs, targets, /*options=*/1.0, step).local().item<double>();
+    sum += windows.cache_dtype ? cached_loss_of(weights, inputs, targets, cached)
+                               : loss_of(weights, inputs, targets);
     result.predicted += length * count;
     if (on_window) on_window(result.predicted);
   }

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "shardwise/model/decoder.h"
@@ -14,6 +15,9 @@ namespace shardwise::infer {
 struct EvaluationWindows {
   int64_t length;          // input tokens per window
   int64_t batch_size = 4;  // windows per forward
+  /// Evaluates by a KV cache of this dtype, as generation computes: int8, or that of the weights. nullopt:
+  /// without a cache.
+  std::optional<at::ScalarType> cache_dtype = std::nullopt;
 };
 
 /// The result of an evaluation.
@@ -26,8 +30,9 @@ struct Evaluation {
 };
 
 /// Evaluates `text` (collective). `on_window` receives the number of tokens predicted so far after each
-/// batch. Cost: one forward over the text under TP+SP. Throws c10::ValueError if the text has fewer than two
-/// tokens or an id outside the vocabulary, or if a window exceeds max_position_embeddings.
+/// batch. Cost: one forward over the text under TP+SP; with a cache under TP, of up to 512 tokens at once.
+/// Errors: c10::ValueError if the text has fewer than two tokens or an id outside the vocabulary, if a window
+/// exceeds max_position_embeddings, or for another cache dtype.
 Evaluation evaluate(const model::DecoderWeights& weights, const std::vector<int64_t>& text,
                     const EvaluationWindows& windows,
                     const std::function<void(int64_t predicted)>& on_window = {});

@@ -10,6 +10,7 @@
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/profile.h"
+#include "shardwise/infer/cache.h"
 #include "shardwise/infer/draft.h"
 #include "shardwise/infer/sharded_sampler.h"
 #include "shardwise/infer/token_ids.h"
@@ -45,6 +46,7 @@ class BatchGenerator {
         eos_token_ids_(eos_token_ids),
         batching_(batching),
         on_token_(on_token),
+        cache_dtype_(cache_dtype("generate", weights, batching.cache_dtype)),
         equal_rows_(weights.rows_with_equal_bits()) {
     result_.completions.resize(requests.size());
   }
@@ -82,12 +84,7 @@ class BatchGenerator {
     for (; next_ < requests_.size() && std::ssize(batch_) < batching_.sequences; ++next_) {
       const Request& request = requests_[next_];
       if (request.max_new_tokens == 0) continue;
-      const auto& kv_heads = weights_.layout().kv_heads;
-      batch_.push_back(
-          {next_, request.prompt,
-           nn::Cache::empty(weights_.config().num_hidden_layers,
-                            kv_heads.range(weights_.group().rank()).size(), weights_.config().head_dim,
-                            cache_capacity(request), batching_.cache_dtype.value_or(weights_.dtype()))});
+      batch_.push_back({next_, request.prompt, empty_cache(weights_, cache_capacity(request), cache_dtype_)});
     }
   }
 
@@ -242,6 +239,7 @@ class BatchGenerator {
   const std::vector<int64_t>& eos_token_ids_;
   const Batching& batching_;
   const OnToken& on_token_;
+  at::ScalarType cache_dtype_;
   int64_t equal_rows_;        // of one forward, so that drafts change no bit
   size_t next_ = 0;           // the first waiting request
   size_t next_weight_ = 0;    // to be packed
@@ -281,10 +279,6 @@ Generated generate(const DecoderWeights& weights, const std::vector<Request>& re
   TORCH_CHECK_VALUE(batching.drafted >= 0 && batching.drafted <= kMostDrafted,
                     "generate: batching.drafted must be from 0 to ", kMostDrafted, "; got ", batching.drafted,
                     " [SW0729]");
-  const at::ScalarType cached = batching.cache_dtype.value_or(weights.dtype());
-  TORCH_CHECK_VALUE(cached == weights.dtype() || cached == at::kChar,
-                    "generate: batching.cache_dtype must be int8 or that of the weights, ", weights.dtype(),
-                    "; got ", cached, " [SW0748]");
   return BatchGenerator(weights, requests, eos_token_ids, batching, on_token).run();
 }
 

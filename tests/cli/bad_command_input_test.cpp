@@ -101,6 +101,7 @@ TEST_F(BadInput, Eval) {
   refused({{"--batch-size", "0"}}, {"--batch-size", "got 0"});
   refused({{"--tp", "0"}}, {"--tp", "got 0"});
   refused({{"--dtype", "fp64"}}, {"--dtype", "got fp64"});
+  refused({{"--kv-cache-dtype", "fp8"}}, {"--kv-cache-dtype must be one of auto, int8", "got fp8"});
   expect_refused("eval", {{"--model", good}}, {"--text"});
   expect_refused("eval", {{"--text", scratch_ / "text"}}, {"--model"});
 }
@@ -122,6 +123,7 @@ TEST_F(BadInput, Doctor) {
   refused({{"--tokenizer", "bytes"}}, {"--tokenizer needs --text", "got bytes alone"});
   refused({{"--quantize", "int8"}}, {"must not be quantized", "got int8"});
   refused({{"--dtype", "fp64"}}, {"--dtype", "got fp64"});
+  refused({{"--kv-cache-dtype", "fp8"}}, {"--kv-cache-dtype must be one of auto, int8", "got fp8"});
   refused({{"--timeout", "0"}}, {"--timeout", "got 0"});
   expect_refused("doctor", {{"--tp", "2"}}, {"--model"});
 }

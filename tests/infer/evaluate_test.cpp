@@ -7,7 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
+#include <tuple>
 
+#include "shardwise/infer/generate.h"
 #include "tests/support/cases.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
@@ -64,6 +67,53 @@ TEST(Evaluate, MatchesTheReferenceAtEveryTpSize) {
   }
 }
 
+/// 40 windows at once are computed in chunks of 12 of their 16 tokens.
+TEST(Evaluate, MatchesTheReferenceWithACache) {
+  at::set_num_threads(1);
+  const config::Config config = small_config();
+  const Tensors full_weights = random_weights(config, /*seed=*/6, at::kDouble);
+  for (const auto& [tokens, length, batch] :
+       {std::tuple<int64_t, int64_t, int64_t>{2, 1, 1}, {13, 5, 3}, {41, 16, 3}, {641, 16, 40}}) {
+    const Ids text = text_of(tokens);
+    const double expected = expected_nll(config, full_weights, text, length);
+    for (int ranks = 1; ranks <= 4; ++ranks) {
+      on_ranks(ranks, [&](const comm::Group& group) {
+        const model::DecoderWeights weights(config, group, at::kDouble);
+        load_slices_(weights, full_weights);
+        const infer::EvaluationWindows windows{length, batch, at::kDouble};
+        EXPECT_NEAR(infer::evaluate(weights, text, windows).nll, expected, 1e-10) << tokens << " tokens";
+      });
+    }
+  }
+}
+
+/// The log probabilities that generation gives its own tokens are those that an evaluation finds.
+TEST(Evaluate, RoundsTheCacheAsGenerationDoes) {
+  at::set_num_threads(1);
+  const config::Config config = small_config();
+  const Tensors full_weights = random_weights(config, /*seed=*/7, at::kDouble);
+  const Ids prompt{3, 1, 4, 1, 5};
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    on_ranks(ranks, [&](const comm::Group& group) {
+      const model::DecoderWeights weights(config, group, at::kDouble);
+      load_slices_(weights, full_weights);
+      infer::Request request{prompt, /*max_new_tokens=*/10, {}};
+      request.wants_logprobs = true;
+      const auto generated =
+          infer::generate(weights, {request}, {}, {.cache_dtype = at::kChar}).completions[0];
+      double expected = 0;
+      for (const double logprob : generated.logprobs) expected -= logprob;
+      Ids text = prompt;
+      text.insert(text.end(), generated.token_ids.begin(), generated.token_ids.end());
+      const auto sum = [&](const Ids& ids, std::optional<at::ScalarType> dtype) {
+        return infer::evaluate(weights, ids, {16, 1, dtype}).nll * static_cast<double>(ids.size() - 1);
+      };
+      EXPECT_NEAR(sum(text, at::kChar) - sum(prompt, at::kChar), expected, 1e-9);
+      EXPECT_GT(std::abs(sum(text, std::nullopt) - sum(prompt, std::nullopt) - expected), 1e-6);
+    });
+  }
+}
+
 TEST(Evaluate, RejectsInvalidArguments) {
   const model::DecoderWeights weights(small_config(), comm::Group(), at::kDouble);
   const auto error = [&](const Ids& text, int64_t length, int64_t batch_size) {
@@ -76,6 +126,10 @@ TEST(Evaluate, RejectsInvalidArguments) {
   EXPECT_EQ(error({1, 2}, 0, 1),
             "eval: the window length must be from 1 to max_position_embeddings, 16; got 0");
   EXPECT_EQ(error({1, 2}, 4, 0), "eval: batch_size must be at least 1; got 0");
+  EXPECT_EQ(test::error_text([&] {
+              infer::evaluate(weights, {1, 2}, {4, 1, at::kFloat});
+            }),
+            "eval: cache_dtype must be int8 or that of the weights, Double; got Float");
 }
 
 }  // namespace

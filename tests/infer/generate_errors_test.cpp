@@ -34,7 +34,7 @@ TEST(GenerateErrors, NameTheValueAndTheRule) {
   EXPECT_EQ(test::error_text([&] {
               infer::generate(weights, {{{1}, 1, {}}}, {}, {.cache_dtype = at::kFloat});
             }),
-            "generate: batching.cache_dtype must be int8 or that of the weights, Double; got Float");
+            "generate: cache_dtype must be int8 or that of the weights, Double; got Float");
 }
 
 TEST(GenerateErrors, NoneForZeroNewTokensAndNoRequests) {
