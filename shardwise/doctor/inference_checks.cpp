@@ -69,7 +69,7 @@ std::vector<Completion> generated(const DecoderWeights& weights) {
 std::unique_ptr<DecoderWeights> loaded(const std::filesystem::path& directory, const Config& config,
                                        at::ScalarType dtype, const comm::Group& group) {
   auto weights = std::make_unique<DecoderWeights>(config, group, dtype, model::WeightUse::inference);
-  checkpoint::load_weights(directory, *weights);
+  checkpoint::map_weights(directory, *weights);
   return weights;
 }
 
