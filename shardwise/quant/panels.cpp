@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
-#include <utility>
 
 #include "shardwise/base/isa.h"
 #include "shardwise/kernels/panel_lines_bf16.h"
@@ -288,17 +287,17 @@ void pack_bf16_rows_(Panels& panels, int64_t begin, const Tensor& w) {
 void pack_(Panels& panels) {
   TORCH_INTERNAL_ASSERT(panels.mapped_rows && !panels.column_order.defined() &&
                         base::best_isa() >= base::Isa::avx512_bf16);
-  const auto mapped = std::exchange(panels.mapped_rows, nullptr);
   allocate_(panels);
+  const uint8_t* const* rows = panels.mapped_rows->rows.data();
   const int64_t columns = panels.layout.columns(), panel_bytes = panels.layout.panel_bytes();
   kernels::for_ranges(panels.data.size(0), kPanelOutputs * columns, [&](int64_t begin, int64_t end) {
     for (int64_t panel = begin; panel < end; ++panel) {
       const int64_t row = panel * kPanelOutputs;
-      kernels::avx512_bf16::pack_lines(elements_<uint8_t>(panels.data) + panel * panel_bytes,
-                                       mapped->rows.data() + row, std::min(kPanelOutputs, panels.rows - row),
-                                       /*begin=*/0, columns);
+      kernels::avx512_bf16::pack_lines(elements_<uint8_t>(panels.data) + panel * panel_bytes, rows + row,
+                                       std::min(kPanelOutputs, panels.rows - row), /*begin=*/0, columns);
     }
   });
+  panels.mapped_rows.reset();
 }
 
 std::optional<Format> inference_format(at::ScalarType dtype, int64_t rows, int64_t width) {
