@@ -9,6 +9,7 @@
 #include "shardwise/checkpoint/reader.h"
 #include "shardwise/kernels/finite.h"
 #include "shardwise/model/names.h"
+#include "shardwise/quant/mapped_rows.h"
 
 namespace shardwise::checkpoint {
 

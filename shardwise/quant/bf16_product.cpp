@@ -11,6 +11,7 @@
 #include "shardwise/kernels/panel_rows_bf16.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
+#include "shardwise/quant/mapped_rows.h"
 #include "shardwise/quant/panel_products.h"
 
 namespace shardwise::quant {

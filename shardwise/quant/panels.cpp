@@ -13,6 +13,7 @@
 #include "shardwise/kernels/panel_values_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
+#include "shardwise/quant/mapped_rows.h"
 
 namespace shardwise::quant {
 

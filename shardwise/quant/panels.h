@@ -10,10 +10,11 @@
 #include <optional>
 
 #include "shardwise/kernels/panels.h"
-#include "shardwise/quant/mapped_rows.h"
 #include "shardwise/quant/matrix.h"
 
 namespace shardwise::quant {
+
+struct MappedRows;  // mapped_rows.h
 
 /// A shard of a packed weight.
 struct Panels {

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "shardwise/base/isa.h"
+#include "shardwise/quant/mapped_rows.h"
 #include "shardwise/quant/product.h"
 #include "tests/quant/support.h"
 #include "tests/support/tensors.h"
