@@ -123,7 +123,6 @@ TEST_F(BadInput, Doctor) {
   refused({{"--tokenizer", "bytes"}}, {"--tokenizer needs --text", "got bytes alone"});
   refused({{"--quantize", "int8"}}, {"must not be quantized", "got int8"});
   refused({{"--dtype", "fp64"}}, {"--dtype", "got fp64"});
-  refused({{"--kv-cache-dtype", "fp8"}}, {"--kv-cache-dtype must be one of auto, int8", "got fp8"});
   refused({{"--timeout", "0"}}, {"--timeout", "got 0"});
   expect_refused("doctor", {{"--tp", "2"}}, {"--model"});
 }
