@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shardwise/checkpoint/reader.h"
+#include "shardwise/checkpoint/weight_row_reader.h"
 #include "shardwise/kernels/finite.h"
 #include "shardwise/model/names.h"
 #include "shardwise/quant/mapped_rows.h"
@@ -28,12 +29,12 @@ struct RowRun {
 constexpr int64_t kItemBytes = 2;
 
 /// Returns where a part of a tensor has rows of a shard of `width` columns; nullopt if not in one piece each.
-std::optional<RowRun> run_of(const std::string& name, const model::StoredTensor& tensor,
-                             const TensorSource& source, int64_t rows, int64_t width) {
+std::optional<RowRun> run_of(const WeightPart& part, int64_t rows, int64_t width) {
+  const auto& [name, source, shards_rows, is_transposed] = part;
   const io::TensorInfo& found = *source.tensor;
-  if (found.dtype != io::Dtype::BF16 || tensor.is_transposed || found.begin % kItemBytes != 0) return {};
+  if (found.dtype != io::Dtype::BF16 || is_transposed || found.begin % kItemBytes != 0) return {};
   const int64_t stride = found.shape.at(1) * kItemBytes;
-  if (tensor.dim == 0) {
+  if (shards_rows) {
     if (found.shape[1] != width) return {};
     return RowRun{name,  source.file, source.begin, source.size, found.begin + source.file_begin * stride,
                   stride};
@@ -47,15 +48,11 @@ std::optional<std::vector<RowRun>> runs_of(const WeightFiles& files, const paral
                                            const config::Config& stored, int rank) {
   std::vector<RowRun> runs;
   int64_t rows = 0;
-  for (const model::StoredTensor& tensor : model::stored_tensors(weight, stored)) {
-    const std::string name = name_in(files, tensor.name, stored);
-    check_weight(files, name, tensor.shape, tensor.element_type);
-    for (const TensorSource& source : sources_of(files.parts(name, tensor.dim), tensor.held(rank))) {
-      const auto run = run_of(name, tensor, source, weight.size(0), weight.size(1));
-      if (!run) return {};
-      runs.push_back(*run);
-      rows += run->count;
-    }
+  for (const WeightPart& part : weight_parts(files, model::stored_tensors(weight, stored), stored, rank)) {
+    const auto run = run_of(part, weight.size(0), weight.size(1));
+    if (!run) return {};
+    runs.push_back(*run);
+    rows += run->count;
   }
   // Rows that are cut in columns would count more than once.
   return rows == weight.size(0) ? std::optional(std::move(runs)) : std::nullopt;

@@ -27,28 +27,30 @@ Tensor read_rectangle(const TensorSource& source, const Range& rows, const Range
 
 }  // namespace
 
-WeightRowReader::WeightRowReader(const WeightFiles& files, const std::vector<model::StoredTensor>& stored,
-                                 const config::Config& config, int rank) {
+std::vector<WeightPart> weight_parts(const WeightFiles& files, const std::vector<model::StoredTensor>& stored,
+                                     const config::Config& config, int rank) {
+  std::vector<WeightPart> parts;
   for (const model::StoredTensor& tensor : stored) {
     const std::string name = name_in(files, tensor.name, config);
     check_weight(files, name, tensor.shape, tensor.element_type);
     const bool shards_rows = tensor.dim == (tensor.is_transposed ? 1 : 0);
     for (const TensorSource& source : sources_of(files.parts(name, tensor.dim), tensor.held(rank))) {
-      parts_.push_back({name, source, shards_rows, tensor.is_transposed});
+      parts.push_back({name, source, shards_rows, tensor.is_transposed});
     }
   }
+  return parts;
 }
 
 Tensor WeightRowReader::read(const Range& rows, int64_t width, at::ScalarType dtype) const {
   Tensor target = at::empty({rows.size(), width}, dtype);
-  for (const Part& part : parts_) read_part(part, rows, target);
+  for (const WeightPart& part : parts_) read_part(part, rows, target);
   return target;
 }
 
 Tensor WeightRowReader::read_finite(const Range& rows, int64_t width, at::ScalarType dtype,
                                     ValidationErrors& errors) const {
   Tensor target = at::empty({rows.size(), width}, dtype);
-  for (const Part& part : parts_) {
+  for (const WeightPart& part : parts_) {
     const Tensor block = read_part(part, rows, target);
     if (block.defined())
       collect_not_finite(kernels::first_nan_or_inf(block), part.source.file->path(), part.name, errors);
@@ -56,7 +58,7 @@ Tensor WeightRowReader::read_finite(const Range& rows, int64_t width, at::Scalar
   return target;
 }
 
-Tensor WeightRowReader::read_part(const Part& part, const Range& rows, const Tensor& target) {
+Tensor WeightRowReader::read_part(const WeightPart& part, const Range& rows, const Tensor& target) {
   const TensorSource& source = part.source;
   const Range held{source.begin, source.begin + source.size};
   const Range overlap =
