@@ -71,15 +71,39 @@ Config llama_3_8b() {
   return c;
 }
 
-Config llama_3_2_1b() {
+Config llama_3_1_8b() {
   Config c = llama_3_8b();
+  c.max_position_embeddings = 131072;
+  c.rope_scaling = RopeScaling{
+      .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_max_position_embeddings = 8192};
+  return c;
+}
+
+Config llama_3_1_70b() {
+  Config c = llama_3_1_8b();
+  c.hidden_size = 8192;
+  c.intermediate_size = 28672;
+  c.num_hidden_layers = 80;
+  c.num_attention_heads = 64;
+  return c;
+}
+
+Config llama_3_1_405b() {
+  Config c = llama_3_1_8b();
+  c.hidden_size = 16384;
+  c.intermediate_size = 53248;
+  c.num_hidden_layers = 126;
+  c.num_attention_heads = 128;
+  return c;
+}
+
+Config llama_3_2_1b() {
+  Config c = llama_3_1_8b();
   c.hidden_size = 2048;
   c.intermediate_size = 8192;
   c.num_hidden_layers = 16;
   c.head_dim = 64;
-  c.max_position_embeddings = 131072;
-  c.rope_scaling = RopeScaling{
-      .factor = 32, .low_freq_factor = 1, .high_freq_factor = 4, .original_max_position_embeddings = 8192};
+  c.rope_scaling->factor = 32;
   c.tie_word_embeddings = true;
   return c;
 }
@@ -108,7 +132,10 @@ Family llama_family() {
                      {"small", byte_level(512, 1376, /*layers=*/8, /*positions=*/2048)},
                      {"llama-2-7b", llama_2_7b()},
                      {"llama-3.2-1b", llama_3_2_1b()},
-                     {"llama-3-8b", llama_3_8b()}});
+                     {"llama-3-8b", llama_3_8b()},
+                     {"llama-3.1-8b", llama_3_1_8b()},
+                     {"llama-3.1-70b", llama_3_1_70b()},
+                     {"llama-3.1-405b", llama_3_1_405b()}});
 }
 
 }  // namespace shardwise::config

@@ -28,7 +28,7 @@ class TableBuilder {
     const ShardRule vocab = ShardRule::sharded(/*dim=*/0, layout_.vocab);
     column("model.embed_tokens", vocab, /*has_bias=*/false, format_if(q.embeddings));
     if (config_.positions == Positions::learned) positions("model.embed_positions");
-    for (int64_t i = 0; i < config_.num_hidden_layers; ++i) block("model.layers." + std::to_string(i) + ".");
+    for (int64_t i = 0; i < config_.num_hidden_layers; ++i) block(i);
     norm("model.norm", config_.hidden_size, config_.norm, ParameterUse::on_residual);
     if (!config_.tie_word_embeddings) column("lm_head", vocab, /*has_bias=*/false, format_if(q.lm_head));
     return std::move(parameters_);
@@ -41,7 +41,7 @@ class TableBuilder {
 
   void add(const std::string& name, std::vector<int64_t> shape, const ShardRule& rule, ParameterUse use,
            const Init& init, StorageFormat format = StorageFormat::dense) {
-    parameters_.push_back({name, std::move(shape), rule, use, init, format});
+    parameters_.push_back({name, std::move(shape), rule, use, init, format, block_});
   }
 
   void norm(const std::string& name, int64_t size, Norm kind, ParameterUse use) {
@@ -95,15 +95,19 @@ class TableBuilder {
     row(name + "down_proj", ShardRule::sharded(/*dim=*/1, ffn), config_.mlp_bias);
   }
 
-  void block(const std::string& name) {
+  void block(int64_t number) {
+    block_ = number;
+    const std::string name = "model.layers." + std::to_string(number) + ".";
     norm(name + "input_layernorm", config_.hidden_size, config_.norm, ParameterUse::on_residual);
     attention(name + "self_attn.");
     norm(name + "post_attention_layernorm", config_.hidden_size, config_.norm, ParameterUse::on_residual);
     mlp(name + "mlp.");
+    block_ = std::nullopt;
   }
 
   const Config& config_;
   const Layout& layout_;
+  std::optional<int64_t> block_;
   std::vector<ParameterInfo> parameters_;
 };
 

@@ -4,6 +4,7 @@
 // and storage formats from it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -31,6 +32,7 @@ struct ParameterInfo {
   base::ParameterUse use = base::ParameterUse::sharded;  // from which its gradient's reduction follows
   base::Init init = {};                                  // its initial values
   StorageFormat format = StorageFormat::dense;           // in memory and in the files
+  std::optional<int64_t> block = {};  // the number of its block; nullopt: in none, as embedding and head
 
   /// Returns the number of elements of the unsharded parameter.
   int64_t numel() const;

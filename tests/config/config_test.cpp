@@ -281,24 +281,18 @@ TEST(ToJson, WritesFieldsOfTransformers4And5) {
 TEST(Preset, AllAreValidAndUnknownNamesListThem) {
   for (const std::string& name : preset_names()) EXPECT_NO_THROW(validate(preset(name), name));
   EXPECT_EQ(error_text([] { preset("huge"); }),
-            "preset: must be one of tiny, small, llama-2-7b, llama-3.2-1b, llama-3-8b, mistral-7b, "
-            "qwen2.5-0.5b, qwen2.5-7b, qwen3-0.6b, qwen3-32b, phi-3-mini, gpt2; got huge");
-}
-
-Config llama_3_1_70b() {
-  Config c = preset("llama-3-8b");
-  c.hidden_size = 8192;
-  c.intermediate_size = 28672;
-  c.num_hidden_layers = 80;
-  c.num_attention_heads = 64;
-  return c;
+            "preset: must be one of tiny, small, llama-2-7b, llama-3.2-1b, llama-3-8b, "
+            "llama-3.1-8b, llama-3.1-70b, llama-3.1-405b, mistral-7b, qwen2.5-0.5b, qwen2.5-7b, qwen3-0.6b, "
+            "qwen3-32b, phi-3-mini, gpt2; got huge");
 }
 
 TEST(ParameterCount, EqualsPublishedCounts) {
   EXPECT_EQ(parameter_count(preset("llama-2-7b")), 6'738'415'616);
   EXPECT_EQ(parameter_count(preset("llama-3.2-1b")), 1'235'814'400);
   EXPECT_EQ(parameter_count(preset("llama-3-8b")), 8'030'261'248);
-  EXPECT_EQ(parameter_count(llama_3_1_70b()), 70'553'706'496);
+  EXPECT_EQ(parameter_count(preset("llama-3.1-8b")), 8'030'261'248);
+  EXPECT_EQ(parameter_count(preset("llama-3.1-70b")), 70'553'706'496);
+  EXPECT_EQ(parameter_count(preset("llama-3.1-405b")), 405'853'388'800);
   EXPECT_EQ(parameter_count(preset("mistral-7b")), 7'241'732'096);
   EXPECT_EQ(parameter_count(preset("qwen2.5-0.5b")), 494'032'768);
   EXPECT_EQ(parameter_count(preset("qwen2.5-7b")), 7'615'616'512);
