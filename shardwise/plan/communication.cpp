@@ -138,9 +138,11 @@ Passes head_communication(const Workload& workload, int rank) {
 }
 
 Passes micro_batch_communication(const Workload& workload, int rank) {
-  Passes passes = embedding_communication(workload, rank) + head_communication(workload, rank);
-  for (int64_t layer = 0; layer < workload.config.num_hidden_layers; ++layer)
+  Passes passes;
+  if (workload.has_embedding()) passes = passes + embedding_communication(workload, rank);
+  for (int64_t layer = workload.blocks().begin; layer < workload.blocks().end; ++layer)
     passes = passes + block_communication(workload, rank, layer);
+  if (workload.has_head()) passes = passes + head_communication(workload, rank);
   return passes;
 }
 

@@ -46,7 +46,7 @@ Passes embedding_communication(const Workload& workload, int rank);
 Passes block_communication(const Workload& workload, int rank, int64_t layer);
 /// Returns the collectives of final norm, head and loss.
 Passes head_communication(const Workload& workload, int rank);
-/// Returns the collectives of a micro-batch: embedding, every block, head.
+/// Returns the collectives of a micro-batch: embedding, blocks and head, as far as the stage has them.
 Passes micro_batch_communication(const Workload& workload, int rank);
 
 /// Returns the collectives of one optimizer step: one all_reduce of the gradients that are partial sums

@@ -33,12 +33,24 @@ int64_t local_numel(const ParameterInfo& parameter, int rank) {
   return parameter.numel() / size * parameter.rule.local_size(rank);
 }
 
+/// Every parameter outside the blocks is on the first stage or on the last; a tied head is on both.
+bool is_on_stage(const ParameterInfo& parameter, const Workload& workload) {
+  if (parameter.block)
+    return workload.blocks().begin <= *parameter.block && *parameter.block < workload.blocks().end;
+  const std::string module = config::module_name(parameter.name);
+  if (module == "embed_positions") return workload.has_embedding();
+  if (module == "embed_tokens")
+    return workload.has_embedding() || (workload.has_head() && workload.config.tie_word_embeddings);
+  return workload.has_head();
+}
+
 }  // namespace
 
 std::vector<LocalParameter> local_parameters(const Workload& workload, int rank) {
   workload.validate_rank(rank);
   std::vector<LocalParameter> parameters;
   for (const ParameterInfo& parameter : config::ParameterTable(workload.config, workload.layout())) {
+    if (!is_on_stage(parameter, workload)) continue;
     const bool is_trained = !workload.frozen.contains(parameter.name);
     parameters.push_back({parameter.name, local_numel(parameter, rank),
                           is_trained ? partial_elements(parameter, workload) : 0, is_trained});

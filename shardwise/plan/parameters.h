@@ -15,9 +15,9 @@ struct LocalParameter {
   bool is_trained;       // false if frozen
 };
 
-/// Returns every parameter once; a tied head is the embedding. Gradients that are partial sums: under TP+SP
-/// those of parameters on the residual stream (norms, row-parallel biases, learned positions); q/k norms; the
-/// rows of KV heads that are replicated on several ranks.
+/// Returns every parameter of the rank's stage once; a tied head is the embedding. Gradients that are partial
+/// sums: under TP+SP those of parameters on the residual stream (norms, row-parallel biases, learned
+/// positions); q/k norms; the rows of KV heads that are replicated on several ranks.
 std::vector<LocalParameter> local_parameters(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

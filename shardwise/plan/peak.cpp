@@ -41,10 +41,10 @@ void accumulate_(SavedAllocations& sums, const SavedAllocations& more) {
   }
 }
 
-/// Returns, for every block and finally for the head, what the earlier blocks have saved.
+/// Returns, for every block of the stage and finally for the head, what the earlier blocks have saved.
 std::vector<SavedAllocations> saved_before_each(const Workload& workload, int rank) {
   std::vector<SavedAllocations> earlier(1);
-  for (int64_t layer = 0; layer < workload.config.num_hidden_layers; ++layer) {
+  for (int64_t layer = workload.blocks().begin; layer < workload.blocks().end; ++layer) {
     SavedAllocations sums = earlier.back();
     accumulate_(sums, saved_by_block(workload, rank, layer));
     earlier.push_back(std::move(sums));
@@ -62,13 +62,15 @@ void append(MemorySnapshots& snapshots, const SavedAllocations& saved, const Mem
 void append_backward(MemorySnapshots& snapshots, const Workload& workload, int rank,
                      const std::vector<SavedAllocations>& earlier) {
   RequiredByBlock next{};
-  for (int64_t layer = workload.config.num_hidden_layers - 1; layer >= 0; --layer) {
+  const base::Range blocks = workload.blocks();
+  for (int64_t layer = blocks.end - 1; layer >= blocks.begin; --layer) {
     const RequiredByBlock required = required_by_block(workload, layer);
     if (!required.any()) return;
     if (required == next) continue;
+    const SavedAllocations& saved = earlier[layer - blocks.begin];
     if (workload.recompute == Recompute::full)
-      append(snapshots, earlier[layer], forward_snapshots(workload, rank, layer, ForwardRun::recompute));
-    append(snapshots, earlier[layer], backward_snapshots(workload, rank, layer));
+      append(snapshots, saved, forward_snapshots(workload, rank, layer, ForwardRun::recompute));
+    append(snapshots, saved, backward_snapshots(workload, rank, layer));
     next = required;
   }
 }
@@ -76,12 +78,15 @@ void append_backward(MemorySnapshots& snapshots, const Workload& workload, int r
 }  // namespace
 
 MemorySnapshots peak_candidates(const Workload& workload, int rank) {
-  const int64_t last = workload.config.num_hidden_layers - 1;
   const std::vector<SavedAllocations> earlier = saved_before_each(workload, rank);
-  MemorySnapshots snapshots = {embedding_snapshot(workload, rank)};
-  append(snapshots, earlier[last], forward_snapshots(workload, rank, last, ForwardRun::first));
-  append(snapshots, earlier.back(), head_forward_snapshots(workload, rank));
-  append(snapshots, earlier.back(), head_backward_snapshots(workload, rank));
+  MemorySnapshots snapshots;
+  if (workload.has_embedding()) snapshots.push_back(embedding_snapshot(workload, rank));
+  append(snapshots, earlier.end()[-2],
+         forward_snapshots(workload, rank, workload.blocks().end - 1, ForwardRun::first));
+  if (workload.has_head()) {
+    append(snapshots, earlier.back(), head_forward_snapshots(workload, rank));
+    append(snapshots, earlier.back(), head_backward_snapshots(workload, rank));
+  }
   append_backward(snapshots, workload, rank, earlier);
   snapshots.push_back(optimizer_snapshot(workload));
   return snapshots;

@@ -52,6 +52,10 @@ void Workload::validate() const {
                     batch_size, " [SW0465]");
   TORCH_CHECK_VALUE(element_bytes == 2 || element_bytes == 4 || element_bytes == 8,
                     "plan: element_bytes must be 2, 4 or 8; got ", element_bytes, " [SW0466]");
+  TORCH_CHECK_VALUE(
+      0 <= blocks().begin && blocks().begin < blocks().end && blocks().end <= config.num_hidden_layers,
+      "plan: a stage must be blocks of the model, at least one; got [", blocks().begin, ", ", blocks().end,
+      ") of ", config.num_hidden_layers, " [SW0753]");
   if (split_batch) check_split_batch(*this);
   check_frozen(*this);
 }

@@ -3,6 +3,7 @@
 // Arithmetic only. Sizes are split as in base/split.h, so shards may be uneven or empty.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -47,6 +48,16 @@ struct Workload {
   /// (kernels/bf16_product.h), the output's gradient 128 features at a time. Models in fp32 and fp64 copy
   /// nothing.
   int64_t wgrad_operand_bytes = 4;
+  /// The blocks of one pipeline stage; nullopt: all. The first stage has the embeddings too, the last one
+  /// final norm and head, and a copy of the embedding if it is the head.
+  std::optional<base::Range> stage = {};
+
+  /// Returns the blocks that the ranks hold.
+  base::Range blocks() const { return stage.value_or(base::Range{0, config.num_hidden_layers}); }
+  /// Returns true if the ranks hold the embeddings.
+  bool has_embedding() const { return blocks().begin == 0; }
+  /// Returns true if the ranks hold final norm and head.
+  bool has_head() const { return blocks().end == config.num_hidden_layers; }
 
   /// Bytes per element of main gradients, optimizer states, and the statistics that norms, attention and loss
   /// save per row.
@@ -64,8 +75,8 @@ struct Workload {
   /// heap, unless dropout or learned positions allocate a new tensor.
   Pool block_input_pool(int64_t layer) const;
   /// Errors: c10::ValueError if a size is not positive, tp exceeds the number of query heads, element_bytes
-  /// is not 2, 4 or 8, or `frozen` has a name that the model does not have or all of its names. The config
-  /// must be valid.
+  /// is not 2, 4 or 8, the stage has no block or one that the model does not have, or `frozen` has a name
+  /// that the model does not have or all of its names. The config must be valid.
   void validate() const;
   /// Errors: those of validate; c10::ValueError if `rank` is not in [0, tp).
   void validate_rank(int rank) const;
