@@ -1,0 +1,166 @@
+#include "shardwise/plan/search.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace shardwise::plan {
+namespace {
+
+std::vector<int64_t> divisors(int64_t n) {
+  std::vector<int64_t> found;
+  for (int64_t i = 1; i * i <= n; ++i) {
+    if (n % i != 0) continue;
+    found.push_back(i);
+    if (i != n / i) found.push_back(n / i);
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+/// Returns the powers of two that divide n.
+std::vector<int64_t> powers_of_two(int64_t n) {
+  std::vector<int64_t> found;
+  for (int64_t i = 1; n % i == 0; i *= 2) found.push_back(i);
+  return found;
+}
+
+template <class T>
+bool allows(const std::optional<T>& pin, const T& value) {
+  return !pin || *pin == value;
+}
+
+/// Returns why the axes cannot be used at all, or an empty text.
+std::string refusal_of_axes(const TrainingTask& task, const Degrees& degrees) {
+  const config::Config& c = task.config;
+  if (degrees.tp > c.num_attention_heads)
+    return fmt::format("tp {} is more than the {} query heads", degrees.tp, c.num_attention_heads);
+  if (degrees.pp > c.num_hidden_layers)
+    return fmt::format("pp {} is more than the {} blocks", degrees.pp, c.num_hidden_layers);
+  if (task.batch_size % degrees.dp != 0)
+    return fmt::format("dp {} does not divide the batch of {} sequences", degrees.dp, task.batch_size);
+  return "";
+}
+
+std::string refusal_of_memory(const MemoryByClass& memory, int64_t stage, int64_t usable) {
+  const auto gb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e9; };
+  return fmt::format("stage {} needs {:.1f} GB of {:.1f} (states {:.1f}, activations {:.1f}, buffers {:.1f})",
+                     stage, gb(memory.total()), gb(usable),
+                     gb(memory.weights + memory.gradients + memory.optimizer), gb(memory.activations),
+                     gb(memory.buffers));
+}
+
+class Search {
+ public:
+  Search(const TrainingTask& task, const Machine& machine, const Pins& pins, int64_t usable)
+      : task_(task), pins_(pins), usable_(usable), planner_(task, machine) {}
+
+  SearchResult run() {
+    for (const int64_t tp : divisors(task_.ranks)) {
+      for (const int64_t pp : divisors(task_.ranks / tp)) {
+        const int64_t dp = task_.ranks / tp / pp;
+        if (!allows(pins_.tp, tp) || !allows(pins_.pp, pp) || !allows(pins_.dp, dp)) continue;
+        try_axes({.tp = tp, .pp = pp, .dp = dp});
+      }
+    }
+    std::ranges::stable_sort(result_.plans, {}, [](const TrainingPlan& plan) { return plan.time.total(); });
+    return std::move(result_);
+  }
+
+ private:
+  void try_axes(Degrees degrees) {
+    if (const std::string reason = refusal_of_axes(task_, degrees); !reason.empty()) {
+      refuse(degrees, reason);
+      return;
+    }
+    const int64_t sequences = task_.batch_size / degrees.dp;
+    for (const int64_t size :
+         pins_.micro_batch_size ? std::vector{*pins_.micro_batch_size} : powers_of_two(sequences)) {
+      degrees.micro_batch_size = size;
+      if (sequences % size == 0) {
+        try_micro_batch(degrees);
+      } else {
+        refuse(degrees, fmt::format("a micro-batch of {} does not divide the {} sequences of a replica", size,
+                                    sequences));
+      }
+    }
+  }
+
+  void try_micro_batch(Degrees degrees) {
+    const std::vector<int64_t> chunk_counts = divisors(task_.config.num_hidden_layers / degrees.pp);
+    if (pins_.zero && !splits_over_stages(degrees.pp, *pins_.zero))
+      return refuse(degrees,
+                    "zero 2 and 3 need pp 1: each micro-batch in flight would reduce or gather anew");
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      for (const ZeroStage zero :
+           {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights}) {
+        for (const int64_t chunks : chunk_counts) {
+          degrees.recompute = recompute;
+          degrees.zero = zero;
+          degrees.chunks = chunks;
+          if (allows(pins_.recompute, recompute) && allows(pins_.zero, zero) && is_schedule(degrees))
+            try_one(degrees);
+        }
+      }
+    }
+  }
+
+  static bool splits_over_stages(int64_t pp, ZeroStage zero) {
+    return pp == 1 || zero <= ZeroStage::optimizer;
+  }
+
+  /// Whether the combination differs from one already tried, and has a schedule.
+  bool is_schedule(const Degrees& degrees) const {
+    if (degrees.dp == 1 && degrees.zero != ZeroStage::none && !pins_.zero) return false;
+    if (!splits_over_stages(degrees.pp, degrees.zero)) return false;
+    return degrees.chunks == 1 || (degrees.pp > 1 && has_interleaved_schedule(degrees));
+  }
+
+  /// Chunks of equal size, and micro-batches in groups of pp (Narayanan et al. 2021).
+  bool has_interleaved_schedule(const Degrees& degrees) const {
+    return task_.config.num_hidden_layers % (degrees.pp * degrees.chunks) == 0 &&
+           degrees.micro_batches(task_.batch_size) % degrees.pp == 0;
+  }
+
+  void refuse(const Degrees& degrees, std::string reason, int64_t needed_bytes = 0) {
+    result_.refused.push_back({degrees, std::move(reason), needed_bytes});
+  }
+
+  void try_one(const Degrees& degrees) {
+    TrainingPlan plan = planner_.evaluate(degrees);
+    if (plan.memory.total() > usable_) {
+      refuse(degrees, refusal_of_memory(plan.memory, plan.fullest_stage, usable_), plan.memory.total());
+    } else {
+      result_.plans.push_back(std::move(plan));
+    }
+  }
+
+  const TrainingTask& task_;
+  const Pins& pins_;
+  int64_t usable_;
+  TrainingPlanner planner_;
+  SearchResult result_;
+};
+
+void check(const TrainingTask& task, const Pins& pins) {
+  TORCH_CHECK_VALUE(task.ranks >= 1 && task.batch_size >= 1 && task.sequence_length >= 1,
+                    "plan: ranks, batch and sequence length must be positive; got ", task.ranks, ", ",
+                    task.batch_size, " and ", task.sequence_length, " [SW0755]");
+  const int64_t pinned = pins.tp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);
+  TORCH_CHECK_VALUE(pinned >= 1 && task.ranks % pinned == 0,
+                    "plan: pinned degrees must divide the number of ranks; got a product of ", pinned,
+                    " and ", task.ranks, " ranks [SW0756]");
+}
+
+}  // namespace
+
+SearchResult search(const TrainingTask& task, const Machine& machine, const Pins& pins,
+                    std::optional<int64_t> memory_cap) {
+  check(task, pins);
+  const int64_t usable = memory_cap.value_or(machine.usable_bytes());
+  TORCH_CHECK_VALUE(usable > 0, "plan: the memory cap must be positive; got ", usable, " bytes [SW0757]");
+  return Search(task, machine, pins, usable).run();
+}
+
+}  // namespace shardwise::plan

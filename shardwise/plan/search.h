@@ -1,0 +1,37 @@
+// Every way to split a training step over a cluster, ranked by time, with a reason for each that is refused.
+#pragma once
+#include <optional>
+
+#include "shardwise/plan/training_plan.h"
+
+namespace shardwise::plan {
+
+/// Degrees that the search must keep; nullopt: it tries all.
+struct Pins {
+  std::optional<int64_t> tp, pp, dp;
+  std::optional<int64_t> micro_batch_size;
+  std::optional<ZeroStage> zero;
+  std::optional<Recompute> recompute;
+};
+
+/// A split that cannot run.
+struct Refused {
+  Degrees degrees;
+  std::string reason;        // one
+  int64_t needed_bytes = 0;  // if the reason is memory
+};
+
+/// What the search found.
+struct SearchResult {
+  std::vector<TrainingPlan> plans;  // that fit, fastest first
+  std::vector<Refused> refused;     // in the order of the search
+};
+
+/// Tries every combination of tp, pp and dp whose product is the number of ranks, with every micro-batch of a
+/// power of two sequences, ZeRO stage, number of chunks per stage, and recomputation. Errors: c10::ValueError
+/// if a size of the task is not positive, if the pinned degrees do not divide the ranks, or if `memory_cap`
+/// is not positive.
+SearchResult search(const TrainingTask& task, const Machine& machine, const Pins& pins,
+                    std::optional<int64_t> memory_cap);
+
+}  // namespace shardwise::plan

@@ -1,0 +1,99 @@
+// Memory and time of one training step on a cluster: tensor, pipeline and data parallelism together.
+//
+// Ranks are numbered with tp innermost, then dp, then pp, so that tensor parallelism stays in a node as long
+// as it fits. Nothing of tensor parallelism's and the pipeline's communication is hidden; data parallelism's
+// overlaps with the passes of one micro-batch.
+#pragma once
+#include <tuple>
+
+#include "shardwise/plan/machine.h"
+#include "shardwise/plan/micro_batch_costs.h"
+#include "shardwise/plan/workload.h"
+
+namespace shardwise::plan {
+
+/// What is trained, on how many ranks.
+struct TrainingTask {
+  config::Config config;        // of the model
+  int64_t ranks = 1;            // of all axes together
+  int64_t sequence_length = 0;  // tokens
+  int64_t batch_size = 0;       // sequences of a step, over all ranks
+  int64_t element_bytes = 2;    // of weights and activations: 4 or 2
+};
+
+/// The model states that data-parallel ranks split (ZeRO, Rajbhandari et al. 2020, arXiv 1910.02054).
+enum class ZeroStage { none, optimizer, gradients, weights };
+
+/// How the step is split.
+struct Degrees {
+  int64_t tp = 1;                         // tensor parallelism
+  int64_t pp = 1;                         // pipeline stages
+  int64_t dp = 1;                         // data parallelism
+  bool has_sequence_parallel = true;      // TP+SP; without effect at tp 1
+  ZeroStage zero = ZeroStage::none;       // what data-parallel ranks split
+  int64_t micro_batch_size = 1;           // sequences
+  int64_t chunks = 1;                     // of a stage's blocks; more than one: the interleaved schedule
+  Recompute recompute = Recompute::none;  // what backward recomputes
+
+  /// Returns the micro-batches of a step of `batch_size` sequences.
+  int64_t micro_batches(int64_t batch_size) const { return batch_size / (dp * micro_batch_size); }
+  bool operator==(const Degrees&) const = default;
+};
+
+/// Bytes of a rank at the peak.
+struct MemoryByClass {
+  int64_t weights = 0;
+  int64_t gradients = 0;    // fp32
+  int64_t optimizer = 0;    // AdamW's moments, and master weights
+  int64_t activations = 0;  // saved for backward, of all micro-batches in flight
+  int64_t buffers = 0;      // what else is live at the peak of one micro-batch, and gathered weights
+  int64_t total() const { return weights + gradients + optimizer + activations + buffers; }
+};
+
+/// Seconds of a step on the slowest stage.
+struct StepTime {
+  double compute = 0;          // products, attention and elementwise operations
+  double tensor_parallel = 0;  // collectives
+  double pipeline = 0;         // messages between stages
+  double bubble = 0;           // waiting for the first and the last micro-batches
+  double data_parallel = 0;    // collectives that no pass hides
+  double optimizer = 0;        // its passes over the model states
+  double total() const { return compute + tensor_parallel + pipeline + bubble + data_parallel + optimizer; }
+};
+
+/// A way to train, with what it takes.
+struct TrainingPlan {
+  Degrees degrees;
+  int64_t fullest_stage = 0;  // the pipeline stage that needs the most memory
+  MemoryByClass memory;       // of a rank of that stage
+  StepTime time;              // of a step
+  double model_flop = 0;      // of a step over all ranks, with every key counted
+};
+
+/// Returns the micro-batches' worth of saved tensors that a stage holds at most: min(m, p − stage) under
+/// 1F1B; interleaved, of v chunks, (2(p − stage − 1) + (v − 1)p + 1) / v (Narayanan et al. 2021, arXiv
+/// 2104.04473).
+double micro_batches_in_flight(const Degrees& degrees, int64_t stage, int64_t micro_batches);
+
+/// Evaluates plans of one task on one machine. Plans that differ in pipeline and data parallelism alone share
+/// the costs of a micro-batch.
+class TrainingPlanner {
+ public:
+  /// Errors: those of Workload::validate.
+  TrainingPlanner(TrainingTask task, Machine machine);
+
+  /// Returns memory and time of a split; the degrees' product need not be the task's ranks. Errors: those of
+  /// Workload::validate.
+  TrainingPlan evaluate(const Degrees& degrees);
+
+ private:
+  using Key = std::tuple<int64_t, bool, int64_t, Recompute>;  // what a micro-batch's costs depend on
+  const MicroBatchCosts& costs_of(const Degrees& degrees);
+
+  TrainingTask task_;
+  Machine machine_;
+  double model_flop_;
+  std::map<Key, MicroBatchCosts> costs_;
+};
+
+}  // namespace shardwise::plan

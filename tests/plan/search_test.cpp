@@ -1,0 +1,127 @@
+// The search over degrees: what it tries, how it ranks, and the reasons it gives.
+#include "shardwise/plan/search.h"
+
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace shardwise::plan::search_test {
+namespace {
+
+TrainingTask task_of(const char* preset, int64_t ranks, int64_t batch_size) {
+  return {.config = config::preset(preset),
+          .ranks = ranks,
+          .sequence_length = 1024,
+          .batch_size = batch_size,
+          .element_bytes = 2};
+}
+
+SearchResult found(const TrainingTask& task, const Pins& pins = {}, std::optional<int64_t> cap = {}) {
+  return search(task, built_in_machine("h100"), pins, cap);
+}
+
+std::string only_reason(const SearchResult& result) {
+  EXPECT_TRUE(result.plans.empty());
+  std::set<std::string> reasons;
+  for (const Refused& refused : result.refused) reasons.insert(refused.reason);
+  EXPECT_EQ(reasons.size(), 1u);
+  return reasons.empty() ? "" : *reasons.begin();
+}
+
+TEST(PlanSearch, TriesEveryCombinationOfAxesOnceAndSortsByTime) {
+  const TrainingTask task = task_of("llama-3.1-8b", 16, 16);
+  const SearchResult result = found(task);
+  std::set<std::tuple<int64_t, int64_t, int64_t>> axes;
+  const auto add = [&](const Degrees& d) {
+    EXPECT_EQ(d.tp * d.pp * d.dp, 16);
+    EXPECT_EQ(d.micro_batches(task.batch_size) * d.micro_batch_size * d.dp, task.batch_size);
+    axes.insert({d.tp, d.pp, d.dp});
+  };
+  double before = 0;
+  for (const TrainingPlan& plan : result.plans) {
+    add(plan.degrees);
+    EXPECT_GE(plan.time.total(), before);
+    before = plan.time.total();
+    EXPECT_LE(plan.memory.total(), built_in_machine("h100").usable_bytes());
+  }
+  for (const Refused& refused : result.refused) add(refused.degrees);
+  EXPECT_EQ(axes.size(), 15u);  // three factors of 2⁴
+  EXPECT_FALSE(result.plans.empty());
+  EXPECT_FALSE(result.refused.empty());
+}
+
+TEST(PlanSearch, KeepsPins) {
+  Pins pins;
+  pins.tp = 4;
+  pins.zero = ZeroStage::optimizer;
+  pins.recompute = Recompute::full;
+  pins.micro_batch_size = 3;
+  const SearchResult result = found(task_of("llama-3.1-8b", 16, 12), pins);
+  EXPECT_FALSE(result.plans.empty());
+  for (const TrainingPlan& plan : result.plans) {
+    EXPECT_EQ(plan.degrees.tp, 4);
+    EXPECT_EQ(plan.degrees.zero, ZeroStage::optimizer);
+    EXPECT_EQ(plan.degrees.recompute, Recompute::full);
+    EXPECT_EQ(plan.degrees.micro_batch_size, 3);
+  }
+}
+
+TEST(PlanSearch, GivesOneReason) {
+  Pins pins;
+  pins.tp = 64;
+  EXPECT_EQ(only_reason(found(task_of("llama-3.1-8b", 64, 64), pins)),
+            "tp 64 is more than the 32 query heads");
+  pins = {};
+  pins.pp = 64;
+  EXPECT_EQ(only_reason(found(task_of("llama-3.1-8b", 64, 64), pins)), "pp 64 is more than the 32 blocks");
+  pins = {};
+  pins.dp = 16;
+  EXPECT_EQ(only_reason(found(task_of("llama-3.1-8b", 16, 24), pins)),
+            "dp 16 does not divide the batch of 24 sequences");
+  pins.micro_batch_size = 2;
+  EXPECT_EQ(only_reason(found(task_of("llama-3.1-8b", 16, 48), pins)),
+            "a micro-batch of 2 does not divide the 3 sequences of a replica");
+  pins = {};
+  pins.pp = 4;
+  pins.dp = 4;
+  pins.zero = ZeroStage::weights;
+  EXPECT_EQ(only_reason(found(task_of("llama-3.1-8b", 16, 16), pins)).find("zero 2 and 3 need pp 1"), 0u);
+  const SearchResult none = found(task_of("llama-3.1-405b", 1, 1));
+  EXPECT_TRUE(none.plans.empty());
+  for (const Refused& refused : none.refused) {
+    EXPECT_EQ(refused.reason.find("stage 0 needs "), 0u) << refused.reason;
+    EXPECT_NE(refused.reason.find("(states 7305."), std::string::npos)
+        << refused.reason;  // 18 bytes a parameter
+  }
+}
+
+TEST(PlanSearch, LargerMemoryAllowsEveryPlanOfASmallerOne) {
+  const TrainingTask task = task_of("llama-3.1-8b", 8, 8);
+  size_t before = 0;
+  for (const int64_t gb : {10, 20, 40, 80, 160, 1000}) {
+    const SearchResult result = found(task, {}, gb * 1'000'000'000);
+    EXPECT_GE(result.plans.size(), before) << gb;
+    before = result.plans.size();
+  }
+  EXPECT_TRUE(found(task, {}, 10'000'000).plans.empty());
+}
+
+TEST(PlanSearch, RefusesBadInput) {
+  const TrainingTask good = task_of("llama-3.1-8b", 8, 8);
+  for (int64_t TrainingTask::*size :
+       {&TrainingTask::ranks, &TrainingTask::batch_size, &TrainingTask::sequence_length}) {
+    TrainingTask bad = good;
+    bad.*size = 0;
+    EXPECT_THROW(found(bad), c10::ValueError);
+  }
+  Pins pins;
+  pins.tp = 3;
+  EXPECT_THROW(found(good, pins), c10::ValueError);
+  pins.tp = 0;
+  EXPECT_THROW(found(good, pins), c10::ValueError);
+  EXPECT_THROW(found(good, {}, 0), c10::ValueError);
+}
+
+}  // namespace
+}  // namespace shardwise::plan::search_test
