@@ -73,13 +73,19 @@ set(SHARDWISE_PUBLIC_HEADERS
 
   checkpoint/checkpoint.h
 
+  plan/collective_time.h
   plan/communication.h
   plan/generation.h
+  plan/machine.h
   plan/memory.h
+  plan/micro_batch_costs.h
+  plan/operations.h
   plan/parameters.h
   plan/peak.h
   plan/saved_tensor.h
+  plan/search.h
   plan/snapshots.h
+  plan/training_plan.h
   plan/workload.h
 
   text/tokenizer.h

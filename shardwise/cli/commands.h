@@ -19,6 +19,7 @@ int evaluate_command(const Call& call);
 int doctor_command(const Call& call);
 int tokenize_command(const Call& call);
 int chat_template_command(const Call& call);
+int plan_command(const Call& call);
 int inspect_command(const Call& call);
 int shard_command(const Call& call);
 int merge_command(const Call& call);

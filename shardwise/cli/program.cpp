@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
     {"generate", generate_command, "generate text from prompts"},
     {"eval", evaluate_command, "compute a model's perplexity on text"},
     {"doctor", doctor_command, "compare a sharded model with the unsharded one, layer by layer"},
+    {"plan", plan_command, "rank the ways to split a training step over a cluster"},
     {"tokenize", tokenize_command, "convert text to token ids and back"},
     {"chat-template", chat_template_command, "render chat messages with a model's chat template"},
     {"inspect", inspect_command, "list a checkpoint's tensors and their shard on each rank"},

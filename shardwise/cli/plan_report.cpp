@@ -1,0 +1,177 @@
+#include "shardwise/cli/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "shardwise/cli/output.h"
+#include "shardwise/cli/table.h"
+
+namespace shardwise::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using plan::Degrees;
+using plan::MemoryByClass;
+using plan::StepTime;
+using plan::TrainingPlan;
+using Axes = std::tuple<int64_t, int64_t, int64_t>;
+
+Axes axes_of(const Degrees& d) {
+  return {d.tp, d.pp, d.dp};
+}
+
+const char* text_of(base::Recompute recompute) {
+  return recompute == base::Recompute::none   ? "none"
+         : recompute == base::Recompute::full ? "full"
+                                              : "selective";
+}
+
+std::string gigabytes(int64_t bytes) {
+  return fmt::format("{:.1f}", static_cast<double>(bytes) / 1e9);
+}
+
+std::string milliseconds(double seconds) {
+  return fmt::format("{:.1f}", seconds * 1e3);
+}
+
+Row row_of(const PlanReport& report, const TrainingPlan& plan) {
+  const Degrees& d = plan.degrees;
+  const MemoryByClass& m = plan.memory;
+  const StepTime& t = plan.time;
+  return {fmt::to_string(d.tp),
+          fmt::to_string(d.pp),
+          fmt::to_string(d.dp),
+          fmt::to_string(static_cast<int>(d.zero)),
+          fmt::to_string(d.micro_batch_size),
+          fmt::to_string(d.chunks),
+          text_of(d.recompute),
+          gigabytes(m.total()),
+          gigabytes(m.weights + m.gradients + m.optimizer),
+          gigabytes(m.activations),
+          milliseconds(t.total()),
+          milliseconds(t.compute),
+          milliseconds(t.tensor_parallel),
+          milliseconds(t.pipeline + t.bubble),
+          milliseconds(t.data_parallel),
+          fmt::format("{:.0f}", report.tokens_per_second(plan)),
+          fmt::format("{:.1f} %", 100 * report.utilization(plan))};
+}
+
+/// Returns the first plan of each combination of axes: plans are sorted by time.
+std::vector<TrainingPlan> best_by_axes(const plan::SearchResult& found) {
+  std::vector<TrainingPlan> best;
+  std::set<Axes> seen;
+  for (const TrainingPlan& plan : found.plans)
+    if (seen.insert(axes_of(plan.degrees)).second) best.push_back(plan);
+  return best;
+}
+
+/// Returns the refusals of combinations of axes that no plan has, one each: the one that needs the least
+/// memory.
+std::vector<plan::Refused> refused_axes(const plan::SearchResult& found) {
+  std::set<Axes> fitting;
+  for (const TrainingPlan& plan : found.plans) fitting.insert(axes_of(plan.degrees));
+  std::map<Axes, plan::Refused> least;
+  for (const plan::Refused& refused : found.refused) {
+    const Axes axes = axes_of(refused.degrees);
+    if (fitting.contains(axes)) continue;
+    plan::Refused& best = least.try_emplace(axes, refused).first->second;
+    if (refused.needed_bytes < best.needed_bytes) best = refused;
+  }
+  std::vector<plan::Refused> list;
+  for (const auto& [axes, refused] : least) list.push_back(refused);
+  return list;
+}
+
+std::string heading(const PlanReport& report) {
+  const plan::TrainingTask& task = report.task;
+  const int64_t per_node = report.machine.devices_per_node, nodes = (task.ranks + per_node - 1) / per_node;
+  return fmt::format("plan: {}, {:.2f}B parameters, {} x {} in {} node{}; a step of {} x {} tokens in {}\n",
+                     report.model, static_cast<double>(config::parameter_count(task.config)) / 1e9,
+                     task.ranks, report.machine.name, nodes, nodes == 1 ? "" : "s", task.batch_size,
+                     task.sequence_length, task.element_bytes == 2 ? "bf16" : "fp32");
+}
+
+std::string refusals(const PlanReport& report, int64_t rows) {
+  const std::vector<plan::Refused> list = refused_axes(report.found);
+  std::string text;
+  const int64_t count = std::ssize(list), shown = std::min(count, rows);
+  for (int64_t i = 0; i < shown; ++i) {
+    const Degrees& d = list[i].degrees;
+    text += fmt::format("  tp {} pp {} dp {}: {}\n", d.tp, d.pp, d.dp, list[i].reason);
+  }
+  return shown < count ? text + fmt::format("  and {} more combinations\n", count - shown) : text;
+}
+
+ordered_json to_json(const Degrees& d) {
+  return {{"tp", d.tp},
+          {"pp", d.pp},
+          {"dp", d.dp},
+          {"sequence_parallel", d.has_sequence_parallel && d.tp > 1},
+          {"zero", static_cast<int>(d.zero)},
+          {"micro_batch_size", d.micro_batch_size},
+          {"chunks", d.chunks},
+          {"recompute", text_of(d.recompute)}};
+}
+
+ordered_json to_json(const MemoryByClass& m) {
+  return {{"total", m.total()},       {"weights", m.weights},         {"gradients", m.gradients},
+          {"optimizer", m.optimizer}, {"activations", m.activations}, {"buffers", m.buffers}};
+}
+
+ordered_json to_json(const StepTime& t) {
+  return {{"total", t.total()},      {"compute", t.compute}, {"tensor_parallel", t.tensor_parallel},
+          {"pipeline", t.pipeline},  {"bubble", t.bubble},   {"data_parallel", t.data_parallel},
+          {"optimizer", t.optimizer}};
+}
+
+}  // namespace
+
+double PlanReport::utilization(const TrainingPlan& plan) const {
+  const double peak = static_cast<double>(task.ranks) * machine.flop_per_second(task.element_bytes);
+  return plan.model_flop / plan.time.total() / peak;
+}
+
+double PlanReport::tokens_per_second(const TrainingPlan& plan) const {
+  return static_cast<double>(task.batch_size * task.sequence_length) / plan.time.total();
+}
+
+std::string to_text(const PlanReport& report, int64_t rows) {
+  const std::vector<TrainingPlan> best = best_by_axes(report.found);
+  std::vector<Row> lines = {{"tp", "pp", "dp", "zero", "micro-batch", "chunks", "recompute", "GB", "states",
+                             "activations", "step ms", "compute", "tp", "pipeline", "dp", "tokens/s", "MFU"}};
+  for (size_t i = 0; i < best.size() && std::cmp_less(i, rows); ++i) lines.push_back(row_of(report, best[i]));
+  std::string text = heading(report);
+  if (!best.empty()) text += table(lines);
+  text += fmt::format("{} plans fit, {} do not\n", report.found.plans.size(), report.found.refused.size());
+  const std::string reasons = refusals(report, rows);
+  return text + (reasons.empty() ? "" : "refused:\n" + reasons);
+}
+
+std::string to_json(const PlanReport& report) {
+  ordered_json plans = ordered_json::array(), refused = ordered_json::array();
+  for (const TrainingPlan& plan : report.found.plans)
+    plans.push_back({{"degrees", to_json(plan.degrees)},
+                     {"fullest_stage", plan.fullest_stage},
+                     {"memory_bytes", to_json(plan.memory)},
+                     {"seconds", to_json(plan.time)},
+                     {"tokens_per_second", report.tokens_per_second(plan)},
+                     {"utilization", report.utilization(plan)}});
+  for (const plan::Refused& one : report.found.refused)
+    refused.push_back({{"degrees", to_json(one.degrees)}, {"reason", one.reason}});
+  return json_line({{"model", report.model},
+                    {"parameters", config::parameter_count(report.task.config)},
+                    {"machine", report.machine.name},
+                    {"ranks", report.task.ranks},
+                    {"sequence_length", report.task.sequence_length},
+                    {"batch_size", report.task.batch_size},
+                    {"element_bytes", report.task.element_bytes},
+                    {"plans", plans},
+                    {"refused", refused}});
+}
+
+}  // namespace shardwise::cli

@@ -1,0 +1,29 @@
+// What `shardwise plan` prints.
+#pragma once
+#include <string>
+
+#include "shardwise/plan/search.h"
+
+namespace shardwise::cli {
+
+/// The plans of a task on a machine.
+struct PlanReport {
+  std::string model;  // as in --model
+  plan::TrainingTask task;
+  plan::Machine machine;
+  plan::SearchResult found;
+
+  /// Returns the part of the devices' peak rate that the model's arithmetic takes in a step, every key
+  /// counted.
+  double utilization(const plan::TrainingPlan& plan) const;
+  /// Returns the tokens of a step, over all ranks, per second.
+  double tokens_per_second(const plan::TrainingPlan& plan) const;
+};
+
+/// Returns a table of the fastest plan of each combination of tp, pp and dp, at most `rows`, and why other
+/// combinations are refused.
+std::string to_text(const PlanReport& report, int64_t rows);
+/// Returns a line with one JSON object.
+std::string to_json(const PlanReport& report);
+
+}  // namespace shardwise::cli

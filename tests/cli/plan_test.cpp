@@ -1,0 +1,89 @@
+// `shardwise plan`: the table, the JSON, and usage errors.
+#include "tests/cli/bad_input.h"
+#include "tests/cli/call.h"
+
+namespace shardwise::cli::plan_test {
+namespace {
+
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+Outcome plan(const Words& more) {
+  Words argv{"plan"};
+  argv.insert(argv.end(), more.begin(), more.end());
+  return call(argv);
+}
+
+TEST(Plan, PrintsTheFastestPlanOfEveryCombinationOfAxes) {
+  const Outcome found =
+      plan({"--model", "llama-3.1-70b", "--ranks", "64", "--batch-size", "128", "--seq-len", "2048"});
+  EXPECT_EQ(found.code, 0) << found.errors;
+  EXPECT_EQ(found.errors, "");
+  EXPECT_EQ(found.output.find("plan: llama-3.1-70b, 70.55B parameters, 64 x h100 in 8 nodes; a step of 128 x "
+                              "2048 tokens in bf16\n"),
+            0u)
+      << found.output;
+  for (const char* part :
+       {"tp  pp  dp  zero", "step ms", "plans fit", "refused:\n  tp 1 pp 2 dp 32: stage 0 needs"})
+    EXPECT_NE(found.output.find(part), std::string::npos) << part << "\n" << found.output;
+}
+
+TEST(Plan, JsonHasEveryPlanAndEveryRefusal) {
+  const Outcome found = plan({"--model", "llama-3.1-8b", "--ranks", "8", "--tp", "2", "--batch-size", "16",
+                              "--dtype", "float32", "--machine", "h200", "--json"});
+  ASSERT_EQ(found.code, 0) << found.errors;
+  const json report = json::parse(found.output);
+  EXPECT_EQ(report["machine"], "h200");
+  EXPECT_EQ(report["parameters"], 8'030'261'248);
+  EXPECT_EQ(report["element_bytes"], 4);
+  ASSERT_GT(report["plans"].size(), 0u);
+  for (const json& one : report["plans"]) {
+    EXPECT_EQ(one["degrees"]["tp"], 2);
+    int64_t bytes = 0;
+    for (const char* part : {"weights", "gradients", "optimizer", "activations", "buffers"})
+      bytes += one["memory_bytes"][part].get<int64_t>();
+    EXPECT_EQ(bytes, one["memory_bytes"]["total"]);
+    EXPECT_NEAR(one["tokens_per_second"].get<double>() * one["seconds"]["total"].get<double>(), 16 * 4096,
+                1e-6 * 16 * 4096);
+    EXPECT_LT(one["utilization"].get<double>(), 1);
+  }
+  for (const json& one : report["refused"]) EXPECT_NE(one["reason"], "");
+}
+
+TEST(Plan, EndsWithOneIfNothingFits) {
+  const Outcome found = plan({"--model", "llama-3.1-405b", "--ranks", "8"});
+  EXPECT_EQ(found.code, 1);
+  EXPECT_NE(found.output.find("0 plans fit"), std::string::npos) << found.output;
+  EXPECT_NE(found.output.find("stage 0 needs"), std::string::npos) << found.output;
+}
+
+TEST_F(BadInput, Plan) {
+  const Arguments good{{"--model", "llama-3.1-8b"}, {"--ranks", "8"}};
+  const auto refused = [&](const Arguments& changes, const std::vector<std::string>& named) {
+    Arguments arguments = good;
+    for (const auto& [flag, value] : changes) arguments[flag] = value;
+    expect_refused("plan", arguments, named);
+  };
+  expect_refused("plan", {{"--ranks", "8"}}, {"--model", "got none"});
+  expect_refused("plan", {{"--model", "gpt2"}}, {"--ranks", "got 0"});
+  refused({{"--model", "gpt-5"}}, {"--model", "llama-3.1-405b", "gpt-5"});
+  refused({{"--model", scratch_ / "text"}}, {"text"});
+  refused({{"--machine", "tpu"}}, {"machine", "h100", "tpu"});
+  for (const char* flag :
+       {"--ranks", "--batch-size", "--seq-len", "--tp", "--pp", "--dp", "--micro-batch-size", "--rows"}) {
+    refused({{flag, "0"}}, {flag, "got 0"});
+    refused({{flag, "-8"}}, {flag, "got -8"});
+    refused({{flag, "99999999999"}}, {flag, "99999999999"});
+  }
+  refused({{"--seq-len", "131073"}}, {"--seq-len", "131072", "131073"});
+  refused({{"--tp", "3"}}, {"divide", "3", "8 ranks"});
+  refused({{"--tp", "4"}, {"--dp", "4"}}, {"divide", "16", "8 ranks"});
+  refused({{"--zero", "4"}}, {"--zero", "got 4"});
+  refused({{"--recompute", "some"}}, {"--recompute", "selective", "some"});
+  refused({{"--dtype", "fp8"}}, {"--dtype", "bfloat16", "fp8"});
+  for (const char* gb : {"0", "-1", "1e7"})
+    refused({{"--memory-cap", gb}}, {"--memory-cap", gb[0] == '1' ? "1e+07" : gb});
+}
+
+}  // namespace
+}  // namespace shardwise::cli::plan_test
