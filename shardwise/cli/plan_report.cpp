@@ -156,7 +156,7 @@ std::string to_json(const PlanReport& report) {
   ordered_json plans = ordered_json::array(), refused = ordered_json::array();
   for (const TrainingPlan& plan : report.found.plans)
     plans.push_back({{"degrees", to_json(plan.degrees)},
-                     {"fullest_stage", plan.fullest_stage},
+                     {"peak_stage", plan.peak_stage},
                      {"memory_bytes", to_json(plan.memory)},
                      {"seconds", to_json(plan.time)},
                      {"tokens_per_second", report.tokens_per_second(plan)},

@@ -31,6 +31,22 @@ Link network(double gigabytes, const char* source) {
           {2.7 * kMicro, "DTensor's cost model, between hosts"}};
 }
 
+/// Products of bf16 on H100, up to 4096 × 4096 × 4096 those of XLA's table (matmul_interpolator_data.h,
+/// sm_90).
+const std::vector<Efficiency> kOnH100 = {{6.7e7, 0.012}, {1.1e9, 0.12},   {4.3e9, 0.35},
+                                         {8.6e9, 0.50},  {1.7e10, 0.62},  {3.4e10, 0.71},
+                                         {6.9e10, 0.75}, {1.37e11, 0.79}, {1e12, 0.80}};
+
+/// The fractions of a device with `rate` times the rate of H100 whose largest products reach `largest`.
+std::vector<Efficiency> like_h100(double rate, double largest) {
+  std::vector<Efficiency> list = kOnH100;
+  for (Efficiency& one : list) {
+    one.flop *= rate;
+    one.fraction *= largest / kOnH100.back().fraction;
+  }
+  return list;
+}
+
 /// What all built-in GPUs share.
 Machine gpu(const char* name) {
   Machine m;
@@ -39,8 +55,6 @@ Machine gpu(const char* name) {
   m.reserved_bytes = {4 * kGiB, "context, NCCL's buffers and fragmentation; a rule of thumb"};
   m.memory_efficiency = {0.9, kInCalculon};
   m.seconds_per_operation = {5 * kMicro, "a kernel launch; a rule of thumb"};
-  m.efficiency = {{1e9, 0.1}, {1e10, 0.6}, {1e11, 0.75}, {1e12, 0.8}};
-  m.efficiency_source = "between Calculon's steps for A100 and the 594 of 989 TFLOP/s of long runs on H100";
   return m;
 }
 
@@ -50,6 +64,8 @@ Machine a100() {
   m.flop_per_second_16_bit = {312 * kTera, "NVIDIA A100 80GB data sheet"};
   m.flop_per_second_32_bit = {156 * kTera, "NVIDIA A100 80GB data sheet, TF32"};
   m.memory_bytes_per_second = {2039 * kGiga, "NVIDIA A100 80GB data sheet"};
+  m.efficiency = like_h100(312 / 989.4, 0.86);
+  m.efficiency_source = "as H100 by size; the largest 267.9 TFLOP/s (Bekman, ML Engineering, MAMF)";
   m.within_node = nvlink(300, "NVLink 3: 600 GB/s both ways", kMeasuredOnA100);
   m.across_nodes = network(25, "InfiniBand HDR, one 200 Gb/s port for each device (DGX A100)");
   return m;
@@ -61,6 +77,8 @@ Machine h100() {
   m.flop_per_second_16_bit = {989.4 * kTera, "NVIDIA H100 SXM data sheet"};
   m.flop_per_second_32_bit = {494.7 * kTera, "NVIDIA H100 SXM data sheet, TF32"};
   m.memory_bytes_per_second = {3350 * kGiga, "NVIDIA H100 SXM data sheet"};
+  m.efficiency = kOnH100;
+  m.efficiency_source = "XLA's table for sm_90; the largest 794.5 TFLOP/s (Bekman, ML Engineering, MAMF)";
   m.within_node = nvlink(450, "NVLink 4: 900 GB/s both ways", kLikeA100);
   m.across_nodes = network(50, "InfiniBand NDR, one 400 Gb/s port for each device (DGX H100)");
   return m;
@@ -80,6 +98,8 @@ Machine b200() {
   m.flop_per_second_16_bit = {2250 * kTera, "NVIDIA HGX B200 data sheet: 36 PFLOP/s of 8 with sparsity"};
   m.flop_per_second_32_bit = {1125 * kTera, "NVIDIA HGX B200 data sheet, TF32"};
   m.memory_bytes_per_second = {7700 * kGiga, "NVIDIA HGX B200 data sheet: 62 TB/s of 8"};
+  m.efficiency = like_h100(2250 / 989.4, 0.776);
+  m.efficiency_source = "as H100 by size; the largest 1745 TFLOP/s (Bekman, ML Engineering, MAMF)";
   m.within_node = nvlink(900, "NVLink 5: 1.8 TB/s both ways", kLikeA100);
   m.across_nodes = network(50, "InfiniBand NDR, one 400 Gb/s port for each device (DGX B200)");
   return m;

@@ -36,8 +36,8 @@ double model_flop(const TrainingTask& task) {
   return flop_of(micro_batch_operations(workload, /*rank=*/0, CountedKeys::all)).model;
 }
 
-/// The stages that may be the slowest or the fullest: the first ones have the most micro-batches in flight
-/// and the most blocks, the last one has the head.
+/// The stages that may be the slowest or need the most memory: the first ones have the most micro-batches in
+/// flight and the most blocks, the last one has the head.
 std::vector<int64_t> extreme_stages(const Degrees& degrees) {
   if (degrees.pp == 1) return {0};
   if (degrees.pp == 2) return {0, 1};
@@ -163,7 +163,7 @@ TrainingPlan TrainingPlanner::evaluate(const Degrees& degrees) {
     const MemoryByClass memory = stage.memory();
     if (memory.total() > plan.memory.total()) {
       plan.memory = memory;
-      plan.fullest_stage = number;
+      plan.peak_stage = number;
     }
     const StepTime time = stage.time(machine_);
     if (time.total() > plan.time.total()) plan.time = time;

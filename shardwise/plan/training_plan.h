@@ -64,10 +64,10 @@ struct StepTime {
 /// A way to train, with what it takes.
 struct TrainingPlan {
   Degrees degrees;
-  int64_t fullest_stage = 0;  // the pipeline stage that needs the most memory
-  MemoryByClass memory;       // of a rank of that stage
-  StepTime time;              // of a step
-  double model_flop = 0;      // of a step over all ranks, with every key counted
+  int64_t peak_stage = 0;  // the pipeline stage that needs the most memory
+  MemoryByClass memory;    // of a rank of that stage
+  StepTime time;           // of a step
+  double model_flop = 0;   // of a step over all ranks, with every key counted
 };
 
 /// Returns the micro-batches' worth of saved tensors that a stage holds at most: min(m, p − stage) under

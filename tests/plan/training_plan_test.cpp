@@ -59,7 +59,7 @@ TEST(TrainingPlan, HasTheMemoryOfTheExactTables) {
                             .micro_batch_size = 2,
                             .recompute = recompute};
             const TrainingPlan plan = TrainingPlanner(task, built_in_machine("h100")).evaluate(d);
-            const Workload workload = on_stage(task, d, plan.fullest_stage);
+            const Workload workload = on_stage(task, d, plan.peak_stage);
             const ModelStates states = model_states(workload, 0);
             EXPECT_EQ(plan.memory.weights, states.weights);
             EXPECT_EQ(plan.memory.gradients, states.main_gradients);
@@ -67,7 +67,7 @@ TEST(TrainingPlan, HasTheMemoryOfTheExactTables) {
             int64_t saved = 0;
             for (int64_t layer = workload.blocks().begin; layer < workload.blocks().end; ++layer)
               saved += total(saved_by_block(workload, 0, layer));
-            const int64_t in_flight = std::min<int64_t>(3, pp - plan.fullest_stage);
+            const int64_t in_flight = std::min<int64_t>(3, pp - plan.peak_stage);
             EXPECT_EQ(plan.memory.activations, in_flight * saved);
             const int64_t exact = training_peak(workload, 0).bytes() + (in_flight - 1) * saved;
             EXPECT_EQ(plan.memory.total(), exact)
@@ -81,8 +81,9 @@ TEST(TrainingPlan, HasTheMemoryOfTheExactTables) {
   std::printf("covered: %d plans whose memory is that of the exact tables\n", compared);
 }
 
-// Table 5 of arXiv 2205.05198: A100 of 80 GB, TP+SP. Its attention writes the scores to memory and ours does
-// not, so a plan is faster, most with the smallest model.
+// Table 5 of arXiv 2205.05198: A100 of 80 GB, TP+SP. No constant of a machine is fitted to it, and a plan is
+// faster: the paper's attention writes the scores to memory and ours does not, which counts most in the
+// smallest model.
 TEST(TrainingPlan, IsNearPublishedStepTimes) {
   for (const PublishedGpt& model : {k22B, k175B, k530B, k1T}) {
     TrainingTask task = task_of(gpt(model), model.tp * model.pp, model.batch_size);
@@ -95,8 +96,8 @@ TEST(TrainingPlan, IsNearPublishedStepTimes) {
                                                   .micro_batch_size = model.micro_batch_size,
                                                   .chunks = model.chunks,
                                                   .recompute = recompute});
-      EXPECT_GT(plan.time.total() / seconds, 0.78) << model.name;
-      EXPECT_LT(plan.time.total() / seconds, 1.02) << model.name;
+      EXPECT_GT(plan.time.total() / seconds, 0.75) << model.name;
+      EXPECT_LT(plan.time.total() / seconds, 1) << model.name;
       std::printf("%s, %s recomputation: planned %.2f s, published %.2f s\n", model.name,
                   recompute == Recompute::full ? "full" : "selective", plan.time.total(), seconds);
     }
