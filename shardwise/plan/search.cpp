@@ -128,11 +128,11 @@ class Search {
   }
 
   void try_one(const Degrees& degrees) {
-    TrainingPlan plan = planner_.evaluate(degrees);
+    const TrainingPlan plan = planner_.evaluate(degrees);
     if (plan.memory.total() > usable_) {
       refuse(degrees, refusal_of_memory(plan.memory, plan.peak_stage, usable_), plan.memory.total());
     } else {
-      result_.plans.push_back(std::move(plan));
+      result_.plans.push_back(plan);
     }
   }
 

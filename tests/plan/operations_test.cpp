@@ -93,7 +93,7 @@ TEST(PlanOperations, AWindowHidesKeys) {
   EXPECT_DOUBLE_EQ(attention(CountedKeys::all), pair * 1000 * 1000);
   EXPECT_DOUBLE_EQ(attention(CountedKeys::visible), pair * 1000 * 1000 / 2);
   workload.config.sliding_window = 100;
-  EXPECT_DOUBLE_EQ(attention(CountedKeys::visible), pair * (100 * 1000 - 100 * 100 / 2));
+  EXPECT_DOUBLE_EQ(attention(CountedKeys::visible), pair * (100 * 1000 - 100.0 * 100 / 2));
   EXPECT_DOUBLE_EQ(attention(CountedKeys::all), pair * 1000 * 1000);
 }
 
