@@ -31,7 +31,7 @@ struct PlanOptions {
   std::optional<double> memory_cap;
   Pins pins;
   int64_t rows = 10;
-  bool json = false;
+  bool why = false, json = false;
 };
 
 void add_flags(Flags& flags, PlanOptions& o) {
@@ -56,6 +56,7 @@ void add_flags(Flags& flags, PlanOptions& o) {
   flags.value("--recompute MODE", o.recompute, "none, selective (activations) or full (blocks)");
   flags.group("Output");
   flags.value("--rows N", o.rows, "plans to print [10]");
+  flags.on_off("--why", o.why, "explain the first plan against the second");
   flags.on_off("--json", o.json, "print one JSON object with every plan and every refusal");
 }
 
@@ -91,6 +92,7 @@ Pins pins_of(const PlanOptions& o) {
 }
 
 plan::TrainingTask task_of(const PlanOptions& o) {
+  TORCH_CHECK_VALUE(!o.why || !o.json, "plan: --why explains in words; got it with --json [SW0761]");
   TORCH_CHECK_VALUE(o.model, "plan: --model must name a model; got none [SW0759]");
   check_range("plan", "--ranks", o.ranks, 1, kMost);
   check_range("plan", "--batch-size", o.batch_size.value_or(o.ranks), 1, kMost);
@@ -130,7 +132,7 @@ int plan_command(const Call& call) {
   const plan::Machine machine = plan::built_in_machine(options.machine);
   const std::optional<int64_t> cap = cap_in_bytes(options);
   const PlanReport report{*options.model, task, machine, plan::search(task, machine, pins, cap)};
-  print(options.json ? to_json(report) : to_text(report, options.rows));
+  print(options.json ? to_json(report) : to_text(report, options.rows) + (options.why ? why(report) : ""));
   return report.found.plans.empty() ? 1 : 0;
 }
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/table.h"
@@ -22,6 +24,10 @@ using Axes = std::tuple<int64_t, int64_t, int64_t>;
 
 Axes axes_of(const Degrees& d) {
   return {d.tp, d.pp, d.dp};
+}
+
+std::string axes_text(const Degrees& d) {
+  return fmt::format("tp {} pp {} dp {}", d.tp, d.pp, d.dp);
 }
 
 const char* text_of(base::Recompute recompute) {
@@ -101,8 +107,7 @@ std::string refusals(const PlanReport& report, int64_t rows) {
   std::string text;
   const int64_t count = std::ssize(list), shown = std::min(count, rows);
   for (int64_t i = 0; i < shown; ++i) {
-    const Degrees& d = list[i].degrees;
-    text += fmt::format("  tp {} pp {} dp {}: {}\n", d.tp, d.pp, d.dp, list[i].reason);
+    text += fmt::format("  {}: {}\n", axes_text(list[i].degrees), list[i].reason);
   }
   return shown < count ? text + fmt::format("  and {} more combinations\n", count - shown) : text;
 }
@@ -150,6 +155,29 @@ std::string to_text(const PlanReport& report, int64_t rows) {
   text += fmt::format("{} plans fit, {} do not\n", report.found.plans.size(), report.found.refused.size());
   const std::string reasons = refusals(report, rows);
   return text + (reasons.empty() ? "" : "refused:\n" + reasons);
+}
+
+std::string why(const PlanReport& report) {
+  const std::vector<TrainingPlan> best = best_by_axes(report.found);
+  if (best.size() < 2) return "";
+  const StepTime &first = best[0].time, &second = best[1].time;
+  std::vector<std::pair<double, const char*>> parts = {
+      {second.compute - first.compute, "compute"},
+      {second.tensor_parallel - first.tensor_parallel, "collectives of tensor parallelism"},
+      {second.pipeline - first.pipeline, "messages between stages"},
+      {second.bubble - first.bubble, "the pipeline's bubble"},
+      {second.data_parallel - first.data_parallel, "collectives of data parallelism that no pass hides"},
+      {second.optimizer - first.optimizer, "the optimizer"}};
+  std::ranges::sort(parts, std::greater{}, [](const auto& part) { return std::abs(part.first); });
+  std::string text = fmt::format("why: {} takes {} ms less than {}:", axes_text(best[0].degrees),
+                                 milliseconds(second.total() - first.total()), axes_text(best[1].degrees));
+  const char* separator = " ";
+  for (const auto& [seconds, name] : parts) {
+    if (std::abs(seconds) < 5e-5) break;  // less than the last digit
+    text += fmt::format("{}{} ms {} in {}", std::exchange(separator, ", "), milliseconds(std::abs(seconds)),
+                        seconds > 0 ? "less" : "more", name);
+  }
+  return text + "\n";
 }
 
 std::string to_json(const PlanReport& report) {

@@ -23,6 +23,9 @@ struct PlanReport {
 /// Returns a table of the fastest plan of each combination of tp, pp and dp, at most `rows`, and why other
 /// combinations are refused.
 std::string to_text(const PlanReport& report, int64_t rows);
+/// Returns a line that explains by the parts of their times why the fastest plan is faster than the fastest
+/// with other tp, pp and dp; "" unless there are two.
+std::string why(const PlanReport& report);
 /// Returns a line with one JSON object.
 std::string to_json(const PlanReport& report);
 

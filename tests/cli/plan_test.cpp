@@ -50,6 +50,34 @@ TEST(Plan, JsonHasEveryPlanAndEveryRefusal) {
   for (const json& one : report["refused"]) EXPECT_NE(one["reason"], "");
 }
 
+TEST(Plan, ExplainsTheFirstAgainstTheSecondByTheirParts) {
+  const Words common = {"--model", "llama-3.1-70b", "--ranks", "64", "--batch-size", "128", "--rows", "2"};
+  Words words = common;
+  words.push_back("--why");
+  const std::string text = plan(words).output, line = text.substr(text.rfind("why: "));
+  words = common;
+  words.push_back("--json");
+  const json plans = json::parse(plan(words).output)["plans"];
+  const auto axes = [](const json& one) {
+    const json& d = one["degrees"];
+    return "tp " + d["tp"].dump() + " pp " + d["pp"].dump() + " dp " + d["dp"].dump();
+  };
+  const json& first = plans.at(0);
+  const auto second =
+      std::find_if(plans.begin(), plans.end(), [&](const json& one) { return axes(one) != axes(first); });
+  ASSERT_NE(second, plans.end());
+  EXPECT_EQ(line.find("why: " + axes(first) + " takes "), 0u) << line;
+  EXPECT_NE(line.find("less than " + axes(*second) + ": "), std::string::npos) << line;
+  // The parts add up to the difference.
+  const std::regex part("([0-9.]+) ms (less|more) in ");
+  double sum = 0;
+  for (std::sregex_iterator it(line.begin(), line.end(), part), end; it != end; ++it)
+    sum += std::stod((*it)[1]) * ((*it)[2] == "less" ? 1 : -1);
+  const double difference =
+      (*second)["seconds"]["total"].get<double>() - first["seconds"]["total"].get<double>();
+  EXPECT_NEAR(sum, difference * 1e3, 0.4);  // six roundings
+}
+
 TEST(Plan, EndsWithOneIfNothingFits) {
   const Outcome found = plan({"--model", "llama-3.1-405b", "--ranks", "8"});
   EXPECT_EQ(found.code, 1);
@@ -78,6 +106,7 @@ TEST_F(BadInput, Plan) {
   refused({{"--seq-len", "131073"}}, {"--seq-len", "131072", "131073"});
   refused({{"--tp", "3"}}, {"divide", "3", "8 ranks"});
   refused({{"--tp", "4"}, {"--dp", "4"}}, {"divide", "16", "8 ranks"});
+  refused({{"--why", ""}, {"--json", ""}}, {"--why", "--json"});
   refused({{"--zero", "4"}}, {"--zero", "got 4"});
   refused({{"--recompute", "some"}}, {"--recompute", "selective", "some"});
   refused({{"--dtype", "fp8"}}, {"--dtype", "bfloat16", "fp8"});
