@@ -51,6 +51,7 @@ Row row_of(const PlanReport& report, const TrainingPlan& plan) {
   return {fmt::to_string(d.tp),
           fmt::to_string(d.pp),
           fmt::to_string(d.dp),
+          d.tp > 1 && d.has_sequence_parallel ? "yes" : "no",
           fmt::to_string(static_cast<int>(d.zero)),
           fmt::to_string(d.micro_batch_size),
           fmt::to_string(d.chunks),
@@ -147,8 +148,9 @@ double PlanReport::tokens_per_second(const TrainingPlan& plan) const {
 
 std::string to_text(const PlanReport& report, int64_t rows) {
   const std::vector<TrainingPlan> best = best_by_axes(report.found);
-  std::vector<Row> lines = {{"tp", "pp", "dp", "zero", "micro-batch", "chunks", "recompute", "GB", "states",
-                             "activations", "step ms", "compute", "tp", "pipeline", "dp", "tokens/s", "MFU"}};
+  std::vector<Row> lines = {{"tp", "pp", "dp", "sp", "zero", "micro-batch", "chunks", "recompute", "GB",
+                             "states", "activations", "step ms", "compute", "tp", "pipeline", "dp",
+                             "tokens/s", "MFU"}};
   for (size_t i = 0; i < best.size() && std::cmp_less(i, rows); ++i) lines.push_back(row_of(report, best[i]));
   std::string text = heading(report);
   if (!best.empty()) text += table(lines);

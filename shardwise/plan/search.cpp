@@ -87,21 +87,25 @@ class Search {
     }
   }
 
-  void try_micro_batch(Degrees degrees) {
-    const std::vector<int64_t> chunk_counts = divisors(task_.config.num_hidden_layers / degrees.pp);
+  void try_micro_batch(const Degrees& degrees) {
     if (pins_.zero && !splits_over_stages(degrees.pp, *pins_.zero))
       return refuse(degrees,
                     "zero 2 and 3 need pp 1: each micro-batch in flight would reduce or gather anew");
-    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
       for (const ZeroStage zero :
-           {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights}) {
-        for (const int64_t chunks : chunk_counts) {
-          degrees.recompute = recompute;
-          degrees.zero = zero;
-          degrees.chunks = chunks;
-          if (allows(pins_.recompute, recompute) && allows(pins_.zero, zero) && is_schedule(degrees))
-            try_one(degrees);
-        }
+           {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights})
+        if (allows(pins_.recompute, recompute) && allows(pins_.zero, zero))
+          try_schedules(degrees, recompute, zero);
+  }
+
+  void try_schedules(Degrees degrees, Recompute recompute, ZeroStage zero) {
+    degrees.recompute = recompute;
+    degrees.zero = zero;
+    for (const bool sp : {true, false}) {
+      for (const int64_t chunks : divisors(task_.config.num_hidden_layers / degrees.pp)) {
+        degrees.has_sequence_parallel = sp;
+        degrees.chunks = chunks;
+        if (is_schedule(degrees)) try_one(degrees);
       }
     }
   }
@@ -113,6 +117,7 @@ class Search {
   /// Whether the combination differs from one already tried, and has a schedule.
   bool is_schedule(const Degrees& degrees) const {
     if (degrees.dp == 1 && degrees.zero != ZeroStage::none && !pins_.zero) return false;
+    if (degrees.tp == 1 && !degrees.has_sequence_parallel) return false;
     if (!splits_over_stages(degrees.pp, degrees.zero)) return false;
     return degrees.chunks == 1 || (degrees.pp > 1 && has_interleaved_schedule(degrees));
   }

@@ -24,7 +24,7 @@ TEST(Plan, PrintsTheFastestPlanOfEveryCombinationOfAxes) {
             0u)
       << found.output;
   for (const char* part :
-       {"tp  pp  dp  zero", "step ms", "plans fit", "refused:\n  tp 1 pp 2 dp 32: stage 0 needs"})
+       {"tp  pp  dp  sp   zero", "step ms", "plans fit", "refused:\n  tp 1 pp 2 dp 32: stage 0 needs"})
     EXPECT_NE(found.output.find(part), std::string::npos) << part << "\n" << found.output;
 }
 

@@ -165,5 +165,20 @@ TEST(TrainingPlan, MoreRanksNeedNoMoreMemoryAndNoStepIsFasterThanTheArithmetic) 
   }
 }
 
+// 8 units of bsh(t − 1)/t without sequence parallelism, 10 with it, whose inputs are gathered again; the
+// residual stream of a rank is whole without it.
+TEST(TrainingPlan, SequenceParallelismSendsMoreAndHoldsLess) {
+  TrainingTask task = task_of(config::preset("llama-3.1-70b"), 8, 8);
+  task.sequence_length = 131072;  // so that latencies do not count
+  TrainingPlanner planner(task, built_in_machine("h100"));
+  const TrainingPlan with = planner.evaluate({.tp = 8}),
+                     without = planner.evaluate({.tp = 8, .has_sequence_parallel = false});
+  EXPECT_NEAR(with.time.tensor_parallel / without.time.tensor_parallel, 10.0 / 8, 0.01);
+  const int64_t layers = 80, tokens = 131072, residual = 8 * 8192,
+                statistics = 8;  // bytes a token: four tensors, two fp32
+  EXPECT_EQ(without.memory.activations - with.memory.activations,
+            layers * tokens * (residual + statistics) * 7 / 8);
+}
+
 }  // namespace
 }  // namespace shardwise::plan::training_plan_test
