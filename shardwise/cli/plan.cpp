@@ -101,6 +101,9 @@ plan::TrainingTask task_of(const PlanOptions& o) {
   check_choice("plan", "--dtype", dtype, {"bfloat16", "float32"});
   plan::TrainingTask task;
   task.config = config_of(*o.model);
+  TORCH_CHECK_VALUE(!task.config.quantization,
+                    "plan: --model must be unquantized, because training is planned; got ",
+                    task.config.quantization ? task.config.quantization->text() : "", " [SW0762]");
   const int64_t positions = task.config.max_position_embeddings;
   task.ranks = o.ranks;
   task.sequence_length = o.sequence_length.value_or(std::min<int64_t>(4096, positions));

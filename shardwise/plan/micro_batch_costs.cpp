@@ -67,13 +67,13 @@ int64_t buffers_of(const Workload& workload) {
 
 }  // namespace
 
-void LayerCosts::add(const LayerCosts& layer, int64_t count) {
-  const auto times = static_cast<double>(count);
-  forward += times * layer.forward;
-  backward += times * layer.backward;
-  tensor_parallel += times * layer.tensor_parallel;
-  saved_bytes += count * layer.saved_bytes;
-  parameters += count * layer.parameters;
+LayerCosts& LayerCosts::operator+=(const LayerCosts& layer) {
+  forward += layer.forward;
+  backward += layer.backward;
+  tensor_parallel += layer.tensor_parallel;
+  saved_bytes += layer.saved_bytes;
+  parameters += layer.parameters;
+  return *this;
 }
 
 MicroBatchCosts::MicroBatchCosts(const Workload& workload, const Machine& machine)
@@ -108,10 +108,9 @@ MicroBatchCosts::MicroBatchCosts(const Workload& workload, const Machine& machin
 
 LayerCosts MicroBatchCosts::of_stage(const base::Range& blocks) const {
   LayerCosts sum;
-  for (int64_t layer = blocks.begin; layer < blocks.end; ++layer)
-    sum.add(block_.at(config_.window_of(layer)));
-  if (is_first(blocks)) sum.add(embedding_);
-  if (is_last(blocks)) sum.add(head_);
+  for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) sum += block_.at(config_.window_of(layer));
+  if (is_first(blocks)) sum += embedding_;
+  if (is_last(blocks)) sum += head_;
   // A tied head is the embedding if both are on one stage.
   if (is_first(blocks) && is_last(blocks) && config_.tie_word_embeddings) sum.parameters -= tied_parameters_;
   return sum;

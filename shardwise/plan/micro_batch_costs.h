@@ -17,8 +17,8 @@ struct LayerCosts {
   double tensor_parallel = 0;        // seconds of collectives, forward and backward
   int64_t saved_bytes = 0;           // for backward
   int64_t parameters = 0;            // elements of the rank's shards
-  /// Adds the costs of `count` such layers.
-  void add(const LayerCosts& layer, int64_t count = 1);
+  /// Adds the costs of another layer.
+  LayerCosts& operator+=(const LayerCosts& layer);
 };
 
 /// The costs of a micro-batch on a rank. Every parameter is trained.

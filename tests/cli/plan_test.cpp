@@ -1,4 +1,7 @@
 // `shardwise plan`: the table, the JSON, and usage errors.
+#include <fstream>
+
+#include "shardwise/config/config.h"
 #include "tests/cli/bad_input.h"
 #include "tests/cli/call.h"
 
@@ -96,6 +99,12 @@ TEST_F(BadInput, Plan) {
   expect_refused("plan", {{"--model", "gpt2"}}, {"--ranks", "got 0"});
   refused({{"--model", "gpt-5"}}, {"--model", "llama-3.1-405b", "gpt-5"});
   refused({{"--model", scratch_ / "text"}}, {"text"});
+  config::Quantization gptq{
+      .file_format = config::Quantization::FileFormat::gptq, .bits = 4, .group_size = 128};
+  const std::string quantized = scratch_ / "quantized.json";
+  std::ofstream(quantized) << config::with_quantization(config::to_json(config::preset("llama-3.1-8b")),
+                                                        gptq);
+  refused({{"--model", quantized}}, {"--model", "unquantized", "int4 in groups of 128 (gptq)"});
   refused({{"--machine", "tpu"}}, {"machine", "h100", "tpu"});
   for (const char* flag :
        {"--ranks", "--batch-size", "--seq-len", "--tp", "--pp", "--dp", "--micro-batch-size", "--rows"}) {
