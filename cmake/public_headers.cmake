@@ -82,6 +82,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   plan/operations.h
   plan/parameters.h
   plan/peak.h
+  plan/published.h
   plan/saved_tensor.h
   plan/search.h
   plan/snapshots.h

@@ -31,7 +31,7 @@ struct PlanOptions {
   std::optional<double> memory_cap;
   Pins pins;
   int64_t rows = 10;
-  bool why = false, json = false;
+  bool why = false, json = false, check = false;
 };
 
 void add_flags(Flags& flags, PlanOptions& o) {
@@ -58,6 +58,7 @@ void add_flags(Flags& flags, PlanOptions& o) {
   flags.value("--rows N", o.rows, "plans to print [10]");
   flags.on_off("--why", o.why, "explain the first plan against the second");
   flags.on_off("--json", o.json, "print one JSON object with every plan and every refusal");
+  flags.on_off("--check", o.check, "compare published figures with what is planned for them, instead");
 }
 
 config::Config config_of(const std::string& model) {
@@ -120,6 +121,16 @@ std::optional<int64_t> cap_in_bytes(const PlanOptions& o) {
   return static_cast<int64_t>(*o.memory_cap * 1e9);
 }
 
+/// Returns 1 if a figure is outside its band.
+int check_published_figures(const PlanOptions& o) {
+  TORCH_CHECK_VALUE(!o.model && o.ranks == 0, "plan: --check has its own models; got ",
+                    o.model ? "--model " + base::shortened(*o.model) : fmt::format("--ranks {}", o.ranks),
+                    " [SW0763]");
+  const std::vector<plan::PublishedFigure> figures = plan::published_figures();
+  print(o.json ? to_json(figures) : to_text(figures));
+  return std::ranges::all_of(figures, &plan::PublishedFigure::is_in_band) ? 0 : 1;
+}
+
 }  // namespace
 
 int plan_command(const Call& call) {
@@ -130,6 +141,7 @@ int plan_command(const Call& call) {
       "are refused. Arithmetic only; runs nothing.");
   add_flags(flags, options);
   if (!flags.parse(call.arguments)) return 0;
+  if (options.check) return check_published_figures(options);
   const Pins pins = pins_of(options);
   const plan::TrainingTask task = task_of(options);
   const plan::Machine machine = plan::built_in_machine(options.machine);

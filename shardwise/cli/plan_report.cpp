@@ -204,4 +204,31 @@ std::string to_json(const PlanReport& report) {
                     {"refused", refused}});
 }
 
+std::string to_text(const std::vector<plan::PublishedFigure>& figures) {
+  std::vector<Row> rows = {{"figure", "of", "published", "planned", "error", "band", "source"}};
+  int64_t outside = 0;
+  for (const plan::PublishedFigure& f : figures) {
+    outside += f.is_in_band() ? 0 : 1;
+    rows.push_back({f.group, f.name, fmt::format("{:.6g}", f.published), fmt::format("{:.6g}", f.planned),
+                    fmt::format("{:+.2f} %{}", 100 * f.error(), f.is_in_band() ? "" : " outside"),
+                    fmt::format("{:+.2g} to {:+.2g} %", 100 * f.lowest, 100 * f.highest), f.source});
+  }
+  return table(rows) +
+         fmt::format("{} of {} figures are in their bands\n", std::ssize(figures) - outside, figures.size());
+}
+
+std::string to_json(const std::vector<plan::PublishedFigure>& figures) {
+  ordered_json list = ordered_json::array();
+  for (const plan::PublishedFigure& f : figures)
+    list.push_back({{"figure", f.group},
+                    {"of", f.name},
+                    {"published", f.published},
+                    {"planned", f.planned},
+                    {"error", f.error()},
+                    {"band", {f.lowest, f.highest}},
+                    {"in_band", f.is_in_band()},
+                    {"source", f.source}});
+  return json_line({{"figures", list}});
+}
+
 }  // namespace shardwise::cli

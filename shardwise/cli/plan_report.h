@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "shardwise/plan/published.h"
 #include "shardwise/plan/search.h"
 
 namespace shardwise::cli {
@@ -28,5 +29,9 @@ std::string to_text(const PlanReport& report, int64_t rows);
 std::string why(const PlanReport& report);
 /// Returns a line with one JSON object.
 std::string to_json(const PlanReport& report);
+
+/// Returns a table of the figures with the error of each, or a line with one JSON object.
+std::string to_text(const std::vector<plan::PublishedFigure>& figures);
+std::string to_json(const std::vector<plan::PublishedFigure>& figures);
 
 }  // namespace shardwise::cli

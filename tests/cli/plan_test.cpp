@@ -88,6 +88,16 @@ TEST(Plan, EndsWithOneIfNothingFits) {
   EXPECT_NE(found.output.find("stage 0 needs"), std::string::npos) << found.output;
 }
 
+TEST(Plan, ChecksPublishedFigures) {
+  const Outcome text = plan({"--check"});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_NE(text.output.find("60 of 60 figures are in their bands\n"), std::string::npos) << text.output;
+  EXPECT_NE(text.output.find("arXiv 2205.05198, table 5"), std::string::npos) << text.output;
+  const json figures = json::parse(plan({"--check", "--json"}).output)["figures"];
+  ASSERT_EQ(figures.size(), 60u);
+  for (const json& figure : figures) EXPECT_TRUE(figure["in_band"].get<bool>()) << figure;
+}
+
 TEST_F(BadInput, Plan) {
   const Arguments good{{"--model", "llama-3.1-8b"}, {"--ranks", "8"}};
   const auto refused = [&](const Arguments& changes, const std::vector<std::string>& named) {
@@ -115,6 +125,7 @@ TEST_F(BadInput, Plan) {
   refused({{"--seq-len", "131073"}}, {"--seq-len", "131072", "131073"});
   refused({{"--tp", "3"}}, {"divide", "3", "8 ranks"});
   refused({{"--tp", "4"}, {"--dp", "4"}}, {"divide", "16", "8 ranks"});
+  refused({{"--check", ""}}, {"--check", "--model llama-3.1-8b"});
   refused({{"--why", ""}, {"--json", ""}}, {"--why", "--json"});
   refused({{"--zero", "4"}}, {"--zero", "got 4"});
   refused({{"--recompute", "some"}}, {"--recompute", "selective", "some"});

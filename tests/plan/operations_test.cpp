@@ -1,9 +1,7 @@
-// FLOP of a step against published formulas and figures.
+// FLOP of a step against formulas; published_test.cpp compares published figures.
 #include "shardwise/plan/operations.h"
 
 #include <gtest/gtest.h>
-
-#include "tests/plan/gpt.h"
 
 namespace shardwise::plan::operations_test {
 namespace {
@@ -21,24 +19,9 @@ Workload whole(const config::Config& config, int64_t sequence_length, int64_t ba
   return workload;
 }
 
-// 72·B·L·s·h²(1 + s/6h + v/12hL), Narayanan et al. 2021, arXiv 2104.04473; the values for Korthikanti et al.
-// 2022, arXiv 2205.05198, table 3.
-TEST(PlanOperations, CountTheFlopOfPublishedGptModels) {
-  const std::pair<PublishedGpt, double> rows[] = {
-      {k22B, 1.14356e15}, {k175B, 1.41092e17}, {k530B, 1.85223e18}, {k1T, 6.42588e18}};
-  for (const auto& [model, flop] : rows) {
-    const Workload workload = whole(gpt(model), 2048, model.batch_size);
-    const StepFlop counted = flop_of(micro_batch_operations(workload, 0, CountedKeys::all));
-    EXPECT_NEAR(relative(counted.model, flop), 0, 5e-6) << model.name;  // their last digit
-  }
-}
-
-// 6(N − vh) + 6Lhs per token: the embedding's rows are not multiplied, and half the keys are visible. At
-// these tokens per second of a GPU, Megatron-Bridge's H100 table has 744, 719 and 737 TFLOP/s.
+// 6(N − vh) + 6Lhs per token: the embedding's rows are not multiplied, and half the keys are visible.
 TEST(PlanOperations, CountTheFlopOfATokenOfLlama) {
-  const std::tuple<const char*, double, double> rows[] = {
-      {"llama-3.1-8b", 14451, 743.8}, {"llama-3.1-70b", 1602, 719.7}, {"llama-3.1-405b", 292, 737.0}};
-  for (const auto& [preset, tokens_per_second, teraflops] : rows) {
+  for (const char* preset : {"llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b"}) {
     const config::Config c = config::preset(preset);
     const int64_t s = 8192;
     const double flop = flop_of(micro_batch_operations(whole(c, s, 1), 0, CountedKeys::visible)).model / s;
@@ -46,7 +29,6 @@ TEST(PlanOperations, CountTheFlopOfATokenOfLlama) {
     const auto n = static_cast<double>(config::parameter_count(c) - c.vocab_size * c.hidden_size);
     // Norm weights are parameters without products.
     EXPECT_NEAR(relative(flop, 6 * (n - h * (2 * layers + 1)) + 6 * layers * h * s), 0, 1e-12) << preset;
-    EXPECT_NEAR(flop * tokens_per_second / 1e12, teraflops, 0.05) << preset;
   }
 }
 

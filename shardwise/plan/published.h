@@ -1,0 +1,39 @@
+// Published figures beside what this room computes for the same models and machines.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "shardwise/config/config.h"
+
+namespace shardwise::plan {
+
+/// A GPT model of Korthikanti et al. 2022, arXiv 2205.05198, tables 3 and 5, with the split of its runs on
+/// A100 of 80 GB: TP+SP, sequences of 2048 tokens, a vocabulary of 51200.
+struct PublishedGpt {
+  std::string name;                                      // by its parameters
+  int64_t hidden_size, layers, heads;                    // of the model
+  int64_t tp, pp, batch_size, micro_batch_size, chunks;  // of the run
+  double flop;                                           // of a step, formula 72BLsh²(1 + s/6h + v/12hL)
+  double seconds, seconds_recomputed;  // of a step with selective and with full recomputation
+};
+/// Returns the models of these tables.
+std::vector<PublishedGpt> published_gpt_models();
+/// Returns the config of such a model.
+config::Config config_of(const PublishedGpt& model);
+
+/// A figure as published and as planned.
+struct PublishedFigure {
+  std::string group;       // of like figures: "parameters"
+  std::string name;        // within its group
+  std::string source;      // of the published value
+  double published;        // in the group's unit
+  double planned;          // in the same unit
+  double lowest, highest;  // the band that planned / published − 1 must be in; a formula's is its last digit
+  double error() const { return planned / published - 1; }
+  bool is_in_band() const { return lowest <= error() && error() <= highest; }
+};
+
+/// Returns all figures, computed anew.
+std::vector<PublishedFigure> published_figures();
+
+}  // namespace shardwise::plan
