@@ -155,7 +155,7 @@ TEST(TrainingPlan, SequenceParallelismSendsMoreAndHoldsLess) {
   const TrainingPlan with = planner.evaluate({.tp = 8}),
                      without = planner.evaluate({.tp = 8, .has_sequence_parallel = false});
   EXPECT_NEAR(with.time.tensor_parallel / without.time.tensor_parallel, 10.0 / 8, 0.01);
-  const int64_t layers = 80, tokens = 131072, residual = 8 * 8192,
+  const int64_t layers = 80, tokens = 131072, residual = int64_t{8} * 8192,
                 statistics = 8;  // bytes a token: four tensors, two fp32
   EXPECT_EQ(without.memory.activations - with.memory.activations,
             layers * tokens * (residual + statistics) * 7 / 8);
