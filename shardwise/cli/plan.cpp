@@ -49,7 +49,8 @@ void add_flags(Flags& flags, PlanOptions& o) {
   flags.value("--tp,--tensor-parallel-size N", o.pins.tp, "ranks of tensor parallelism");
   flags.value("--pp,--pipeline-parallel-size N", o.pins.pp, "pipeline stages");
   flags.value("--dp,--data-parallel-size N", o.pins.dp, "ranks of data parallelism");
-  flags.value("--micro-batch-size N", o.pins.micro_batch_size, "sequences of a micro-batch, a power of two");
+  flags.value("--micro-batch-size N", o.pins.micro_batch_size,
+              "sequences of a micro-batch [every power of two]");
   flags.value(
       "--zero STAGE", o.zero,
       "what data-parallel ranks split: 0 nothing, 1 optimizer states, 2 and gradients, 3 and weights");

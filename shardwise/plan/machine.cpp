@@ -140,6 +140,10 @@ double Machine::flop_per_second(int64_t element_bytes) const {
   return element_bytes <= 2 ? flop_per_second_16_bit.value : flop_per_second_32_bit.value;
 }
 
+double Machine::reached_bytes_per_second() const {
+  return memory_bytes_per_second.value * memory_efficiency.value;
+}
+
 int64_t Machine::usable_bytes() const {
   return static_cast<int64_t>(memory_bytes.value - reserved_bytes.value);
 }

@@ -49,6 +49,8 @@ struct Machine {
   double efficiency_of(double flop) const;
   /// Returns the peak rate for elements of `element_bytes`: 2, or more.
   double flop_per_second(int64_t element_bytes) const;
+  /// Returns the bytes per second that large operations read and write.
+  double reached_bytes_per_second() const;
   /// Returns the memory that a plan may fill.
   int64_t usable_bytes() const;
 };

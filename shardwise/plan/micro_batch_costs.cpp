@@ -16,8 +16,7 @@ constexpr int kRank = 0;  // has the largest shard of everything
 /// Returns the seconds of a pass over an operation: the longer of arithmetic and memory.
 double seconds(const Pass& pass, const Operation& operation, const Machine& machine, int64_t element_bytes) {
   if (pass.flop == 0 && pass.bytes == 0) return 0;
-  const double memory = static_cast<double>(pass.bytes) /
-                        (machine.memory_bytes_per_second.value * machine.memory_efficiency.value);
+  const double memory = static_cast<double>(pass.bytes) / machine.reached_bytes_per_second();
   const bool computes = operation.kind != Operation::Kind::elementwise;
   const double arithmetic =
       computes ? pass.flop / (machine.flop_per_second(element_bytes) * machine.efficiency_of(pass.flop)) : 0;

@@ -8,6 +8,9 @@
 namespace shardwise::plan {
 namespace {
 
+/// Of a step: a thousand times those of the largest runs, and few enough that no count of bytes overflows.
+constexpr int64_t kMostTokens = int64_t{1} << 34;
+
 std::vector<int64_t> divisors(int64_t n) {
   std::vector<int64_t> found;
   for (int64_t i = 1; i * i <= n; ++i) {
@@ -152,6 +155,8 @@ void check(const TrainingTask& task, const Pins& pins) {
   TORCH_CHECK_VALUE(task.ranks >= 1 && task.batch_size >= 1 && task.sequence_length >= 1,
                     "plan: ranks, batch and sequence length must be positive; got ", task.ranks, ", ",
                     task.batch_size, " and ", task.sequence_length, " [SW0755]");
+  TORCH_CHECK_VALUE(task.batch_size <= kMostTokens / task.sequence_length, "plan: a step must have at most ",
+                    kMostTokens, " tokens; got ", task.batch_size, " x ", task.sequence_length, " [SW0764]");
   const int64_t pinned = pins.tp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);
   TORCH_CHECK_VALUE(pinned >= 1 && task.ranks % pinned == 0,
                     "plan: pinned degrees must divide the number of ranks; got a product of ", pinned,

@@ -58,7 +58,7 @@ class Stage {
         micro_batches_(degrees.micro_batches(task.batch_size)) {}
 
   MemoryByClass memory() const {
-    const int64_t n = of_one_.parameters, accumulator = std::max<int64_t>(task_.element_bytes, 4);
+    const int64_t n = of_one_.parameters, accumulator = task_.accumulator_bytes();
     const int64_t masters = task_.element_bytes < accumulator ? n * accumulator : 0;
     const double in_flight = micro_batches_in_flight(degrees_, number_, micro_batches_);
     const int64_t gathered = degrees_.zero == ZeroStage::weights && degrees_.dp > 1
@@ -105,8 +105,7 @@ class Stage {
     const auto half = [&](int64_t bytes) {
       return blocks * time.half(sent / blocks * static_cast<double>(bytes));
     };
-    const double gradients = half(std::max<int64_t>(task_.element_bytes, 4)),
-                 weights = half(task_.element_bytes);
+    const double gradients = half(task_.accumulator_bytes()), weights = half(task_.element_bytes);
     const auto in_forward = [&](double seconds) { return std::max(0.0, seconds - of_one_.forward); };
     const auto in_backward = [&](double seconds) { return std::max(0.0, seconds - of_one_.backward); };
     switch (degrees_.zero) {
@@ -126,10 +125,9 @@ class Stage {
   /// writes all, and writes the 16-bit copies of master weights.
   double optimizer_seconds(const Machine& machine) const {
     const bool has_copies = task_.element_bytes < 4;
-    const int64_t moved =
-        9 * std::max<int64_t>(task_.element_bytes, 4) + (has_copies ? task_.element_bytes : 0);
+    const int64_t moved = 9 * task_.accumulator_bytes() + (has_copies ? task_.element_bytes : 0);
     return static_cast<double>(split(ZeroStage::optimizer, of_one_.parameters * moved)) /
-           (machine.memory_bytes_per_second.value * machine.memory_efficiency.value);
+           machine.reached_bytes_per_second();
   }
 
   const TrainingTask& task_;

@@ -19,6 +19,8 @@ struct TrainingTask {
   int64_t sequence_length = 0;  // tokens
   int64_t batch_size = 0;       // sequences of a step, over all ranks
   int64_t element_bytes = 2;    // of weights and activations: 4 or 2
+  /// Bytes per element of main gradients, master weights and AdamW's moments.
+  int64_t accumulator_bytes() const { return element_bytes < 4 ? 4 : element_bytes; }
 };
 
 /// The model states that data-parallel ranks split (ZeRO, Rajbhandari et al. 2020, arXiv 1910.02054).

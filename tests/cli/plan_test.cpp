@@ -123,6 +123,7 @@ TEST_F(BadInput, Plan) {
     refused({{flag, "99999999999"}}, {flag, "99999999999"});
   }
   refused({{"--seq-len", "131073"}}, {"--seq-len", "131072", "131073"});
+  refused({{"--batch-size", "16777216"}, {"--seq-len", "4096"}}, {"17179869184 tokens", "16777216 x 4096"});
   refused({{"--tp", "3"}}, {"divide", "3", "8 ranks"});
   refused({{"--tp", "4"}, {"--dp", "4"}}, {"divide", "16", "8 ranks"});
   refused({{"--check", ""}}, {"--check", "--model llama-3.1-8b"});
