@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <mutex>
+#include <functional>
 #include <thread>
 
 #include "shardwise/base/clock.h"
@@ -16,6 +15,8 @@
 #include "shardwise/checkpoint/pending_save.h"
 #include "shardwise/comm/collective_backend.h"
 #include "tests/checkpoint/fixture.h"
+#include "tests/launch/program.h"
+#include "tests/support/deadline.h"
 #include "tests/support/error_text.h"
 #include "tests/support/ranks.h"
 #include "tests/support/small_files.h"
@@ -26,6 +27,12 @@ namespace {
 
 using test::contains;
 using Names = std::vector<std::string>;
+
+/// Waits for a condition; fails the test if it does not hold in time.
+void wait_until(const std::function<bool()>& holds) {
+  for (const base::Stopwatch watch; !holds() && watch.seconds() < scaled_s(kStartLimit);) ::usleep(200);
+  ASSERT_TRUE(holds());
+}
 
 /// Returns the first moment of a parameter of an fp32 model, which has two tensors of state per parameter.
 at::Tensor& first_moment_of(RankState& rank, size_t parameter) {
@@ -283,34 +290,25 @@ TEST_F(Save, FullDiskIsReportedAndKeepsTheOldCheckpoint) {
 
 TEST_F(Save, KilledAtAnyTimeLeavesACompleteCheckpoint) {
   save(1, /*keep=*/1);
-  RankState rank(config_, comm::Group(), full_);
-  fill_(rank, full_);
-  const auto start_saving = [&] {
-    const pid_t child = ::fork();  // the child has only this thread, so it cannot use on_ranks
-    if (child != 0) return child;
-    // Saves every step twice: first as a new one, which prunes the previous one, then as a replacement.
-    for (int64_t saves = 0;; ++saves) {
-      rank.state.step = 2 + saves / 2;
-      checkpoint::save(dir_.path(), rank.weights, rank.state, /*keep=*/1);
-    }
-  };
-  const auto kill_and_check = [&](pid_t child) {
-    ::kill(child, SIGKILL);
-    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
-    ASSERT_TRUE(latest_is_complete());
+  int hit_saves = 0;
+  const auto kill_and_check = [&](Program& saves) {
+    saves.send(SIGKILL);
+    saves.wait();
+    hit_saves += names_in(dir_.path()).front().starts_with(".step-");
+    ASSERT_TRUE(latest_is_complete()) << saves.errors();
   };
   for (int kill_after_us = 0; kill_after_us < 12'000; kill_after_us += 800) {
     SCOPED_TRACE("killed after us: " + std::to_string(kill_after_us));
-    const pid_t child = start_saving();
+    Program saves({ENDLESS_SAVES, dir_.path()});
+    wait_until([&] { return !saves.output().empty(); });
     std::this_thread::sleep_for(std::chrono::microseconds(kill_after_us));
-    kill_and_check(child);
+    kill_and_check(saves);
   }
+  EXPECT_GT(hit_saves, 0);
   // The last kill is after a save has completed, however long that takes.
-  const pid_t child = start_saving();
-  const auto has_saved = [&] { return checkpoint::resolve(dir_.path()) != dir_ / "step-1"; };
-  for (const base::Stopwatch watch; !has_saved() && watch.seconds() < 60;) ::usleep(1000);
-  EXPECT_TRUE(has_saved());
-  kill_and_check(child);
+  Program saves({ENDLESS_SAVES, dir_.path()});
+  wait_until([&] { return checkpoint::resolve(dir_.path()) != dir_ / "step-1"; });
+  kill_and_check(saves);
   save(4, /*keep=*/1);
   EXPECT_EQ(names_in(dir_.path()), (Names{"latest", "step-4"}));
 }
