@@ -77,12 +77,15 @@ set(SHARDWISE_PUBLIC_HEADERS
   plan/communication.h
   plan/generation.h
   plan/machine.h
+  plan/machine_file.h
   plan/memory.h
   plan/micro_batch_costs.h
+  plan/operation_time.h
   plan/operations.h
   plan/parameters.h
   plan/peak.h
   plan/published.h
+  plan/rate.h
   plan/saved_tensor.h
   plan/search.h
   plan/snapshots.h

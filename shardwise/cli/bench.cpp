@@ -26,6 +26,7 @@ constexpr Benchmark kBenches[] = {
     {"prefill", bench_prefill_command, "time prompts with random weights in every format"},
     {"step", bench_step_command, "time a training step with random weights, next to arithmetic in registers"},
     {"kernels", bench_kernels_command, "time kernels, next to PyTorch's operators and to copying a tensor"},
+    {"machine", bench_machine_command, "measure the rates that shardwise plan --machine FILE needs"},
     {"products", bench_products_command,
      "time products of a model's weights, next to reading memory and to arithmetic in registers"},
 };

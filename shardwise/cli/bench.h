@@ -27,6 +27,8 @@ int bench_decode_command(const Call& call);
 int bench_prefill_command(const Call& call);
 /// Times a training step, next to arithmetic; see commands.h.
 int bench_step_command(const Call& call);
+/// Measures the rates that plan --machine needs; see commands.h.
+int bench_machine_command(const Call& call);
 /// Times kernels, next to PyTorch's operators and to copying; see commands.h.
 int bench_kernels_command(const Call& call);
 /// Times products of a model's weights, next to reading memory and to arithmetic; see commands.h.

@@ -138,7 +138,8 @@ ordered_json to_json(const StepTime& t) {
 }  // namespace
 
 double PlanReport::utilization(const TrainingPlan& plan) const {
-  const double peak = static_cast<double>(task.ranks) * machine.flop_per_second(task.element_bytes);
+  const double peak =
+      static_cast<double>(task.ranks) * machine.rates(task.element_bytes).flop_per_second.value;
   return plan.model_flop / plan.time.total() / peak;
 }
 

@@ -15,27 +15,31 @@ struct RankGroup {
   bool crosses_nodes(const Machine& machine) const;
 };
 
-/// The time of collectives of one group by the ring algorithm.
+/// The time of collectives of one group: as measured among as many ranks of a node, else by the ring
+/// algorithm.
 class CollectiveTime {
  public:
   /// A ring across nodes enters and leaves a node once. It uses the network ports of all its ranks there, but
-  /// is not faster than the link within the node.
+  /// is not faster than the link within the node. Errors: c10::ValueError if the group is on several nodes
+  /// and the machine has no network.
   CollectiveTime(const Machine& machine, const RankGroup& group);
 
-  /// Returns the seconds of an all_gather or reduce_scatter in which each rank sends `bytes`.
-  double half(double bytes) const { return seconds(bytes, 1); }
+  /// Returns the seconds of an all_gather in which each rank sends `bytes`.
+  double all_gather(double bytes) const;
+  /// Returns the seconds of a reduce_scatter in which each rank sends `bytes`.
+  double reduce_scatter(double bytes) const;
   /// Returns the seconds of an all_reduce in which each rank sends `bytes`, in both halves together.
-  double all_reduce(double bytes) const { return seconds(bytes, 2); }
+  double all_reduce(double bytes) const;
   /// Returns the seconds of a message of `bytes` to the next rank.
   double send(double bytes) const;
   /// Returns the seconds of all calls.
   double of(const Collectives& collectives) const;
 
  private:
-  double seconds(double bytes, int halves) const;
-  double of(const Traffic& traffic, int halves) const;
+  double ring(double bytes, int halves) const;
 
   int64_t ranks_;
+  std::optional<MeasuredCollectives> measured_;
   double bytes_per_second_, seconds_per_call_, seconds_per_hop_;
 };
 

@@ -23,10 +23,6 @@ constexpr int64_t kScaleBytes = 4;  // of a row of an int8 cache
 constexpr int64_t kRowsOneByOne = 16;
 constexpr int64_t kMaxDequantizedBytes = int64_t{4} << 20;
 
-int64_t parts_of(int64_t count, int64_t size) {
-  return (count + size - 1) / size;
-}
-
 /// Returns the bytes of the fp32 scratch matrices of kernels/attention_blocks.h, whose rows are an odd number
 /// of cache lines.
 int64_t scratch_bytes(int64_t rows, int64_t columns) {

@@ -4,8 +4,11 @@
 // directions and are halved here.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "shardwise/plan/rate.h"
 
 namespace shardwise::plan {
 
@@ -23,36 +26,55 @@ struct Link {
   Figure seconds_per_hop;   // added by every step of a ring
 };
 
-/// The part of the peak rate that products of a size reach.
-struct Efficiency {
-  double flop;      // of the product
-  double fraction;  // of the peak rate
+/// The rates of a device's operations on elements of one size.
+struct OperationRates {
+  Figure flop_per_second;   // of products at best, without sparsity: what utilization refers to
+  Rate product;             // y = x·wᵀ of training, in FLOP
+  Rate input_gradient;      // dx = dy·w, in FLOP
+  Rate weight_gradient;     // dw += dyᵀ·x, in FLOP
+  Rate attention;           // in FLOP
+  Rate attention_backward;  // in FLOP, without those of the scores that it computes again
+  Rate elementwise;         // in bytes read and written
+};
+
+/// The rates of products with weights that no cache holds, as they are packed for inference, in FLOP by the
+/// number of rows.
+struct InferenceRates {
+  Rate bf16, int8, int4;
+
+  /// Returns the rates of weights of 16, 8 or 4 bits.
+  const Rate& of_bits(int64_t bits) const { return bits == 4 ? int4 : bits == 8 ? int8 : bf16; }
+};
+
+/// The times of collectives among that many ranks of one node. Work is the bytes that a rank sends.
+struct MeasuredCollectives {
+  int64_t ranks;
+  Rate all_reduce, all_gather, reduce_scatter;
 };
 
 /// Nodes of equal devices.
 struct Machine {
-  std::string name;                    // as in --machine
-  int64_t devices_per_node = 1;        // that the fast link connects
-  Figure memory_bytes;                 // of a device
-  Figure reserved_bytes;               // of a device, for contexts, libraries and fragmentation
-  Figure flop_per_second_16_bit;       // of bf16 products without sparsity
-  Figure flop_per_second_32_bit;       // of fp32 products
-  Figure memory_bytes_per_second;      // peak rate of reading
-  Figure memory_efficiency;            // the part of it that large operations reach
-  Figure seconds_per_operation;        // to start an operation
-  std::vector<Efficiency> efficiency;  // of products, by ascending size; interpolated in log(flop)
-  std::string efficiency_source;       // of the list
-  Link within_node;                    // between devices of a node
-  Link across_nodes;                   // between devices of different nodes
+  std::string name;                  // as in --machine
+  int64_t devices_per_node = 1;      // that the fast link connects
+  bool shares_memory = false;        // devices of a node read each other's memory, as ranks of a CPU do
+  int64_t wgrad_operand_bytes = 0;   // that products of 16-bit operands copy, as in Workload
+  Figure memory_bytes;               // of a device
+  Figure reserved_bytes;             // of a device, for contexts, libraries and fragmentation
+  Figure memory_bytes_per_second;    // that a device reads
+  Figure update_bytes_per_second;    // that the optimizer reads and writes
+  Figure seconds_per_operation;      // to start an operation
+  OperationRates rates_16_bit;       // on bf16
+  OperationRates rates_32_bit;       // on fp32
+  Link within_node;                  // between devices of a node
+  std::optional<Link> across_nodes;  // between devices of different nodes; if there are any
+  std::optional<InferenceRates> inference = {};  // of 16-bit models; takes precedence over rates_16_bit
+  std::optional<MeasuredCollectives> collectives = {};  // takes precedence over within_node
 
-  /// Returns the fraction of the peak rate that products of `flop` operations reach.
-  double efficiency_of(double flop) const;
-  /// Returns the peak rate for elements of `element_bytes`: 2, or more.
-  double flop_per_second(int64_t element_bytes) const;
-  /// Returns the bytes per second that large operations read and write.
-  double reached_bytes_per_second() const;
-  /// Returns the memory that a plan may fill.
-  int64_t usable_bytes() const;
+  /// Returns the rates for elements of `element_bytes`: 2, or more.
+  const OperationRates& rates(int64_t element_bytes) const;
+  /// Returns the memory that a plan may fill: `cap`, or all but the reserve. Errors: c10::ValueError if it is
+  /// not positive.
+  int64_t usable_bytes(std::optional<int64_t> cap = {}) const;
 };
 
 /// Returns a machine by name. Errors: c10::ValueError listing the names.

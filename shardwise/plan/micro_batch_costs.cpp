@@ -4,7 +4,7 @@
 
 #include "shardwise/plan/collective_time.h"
 #include "shardwise/plan/memory.h"
-#include "shardwise/plan/operations.h"
+#include "shardwise/plan/operation_time.h"
 #include "shardwise/plan/parameters.h"
 #include "shardwise/plan/peak.h"
 
@@ -12,16 +12,6 @@ namespace shardwise::plan {
 namespace {
 
 constexpr int kRank = 0;  // has the largest shard of everything
-
-/// Returns the seconds of a pass over an operation: the longer of arithmetic and memory.
-double seconds(const Pass& pass, const Operation& operation, const Machine& machine, int64_t element_bytes) {
-  if (pass.flop == 0 && pass.bytes == 0) return 0;
-  const double memory = static_cast<double>(pass.bytes) / machine.reached_bytes_per_second();
-  const bool computes = operation.kind != Operation::Kind::elementwise;
-  const double arithmetic =
-      computes ? pass.flop / (machine.flop_per_second(element_bytes) * machine.efficiency_of(pass.flop)) : 0;
-  return machine.seconds_per_operation.value + std::max(memory, arithmetic);
-}
 
 /// The model of three blocks with the attention of `layer`.
 Workload three_blocks(Workload workload, int64_t layer) {
@@ -40,11 +30,11 @@ Workload with_block(Workload workload, int64_t block) {
 
 LayerCosts costs_of(const Workload& workload, const Operations& operations, const Collectives& collectives,
                     int64_t saved_bytes, const Machine& machine) {
+  const OperationTime time(machine, workload.element_bytes);
   LayerCosts costs;
   for (const Operation& one : operations) {
-    const auto time = [&](const Pass& pass) { return seconds(pass, one, machine, workload.element_bytes); };
-    costs.forward += time(one.forward);
-    costs.backward += time(one.input_gradient) + time(one.weight_gradient) + time(one.recomputed);
+    costs.forward += time.forward(one);
+    costs.backward += time.backward(one);
   }
   costs.tensor_parallel = CollectiveTime(machine, {.ranks = workload.tp}).of(collectives);
   costs.saved_bytes = saved_bytes;

@@ -30,7 +30,7 @@ class OperationList {
     const Pass pass{flop, activations + weight * workload_.element_bytes};
     const Pass wgrad{flop, activations + 2 * weight * workload_.accumulator_bytes()};
     list_.push_back({name, Operation::Kind::product, pass, when(required.input, pass),
-                     when(required.weight, wgrad), when(recomputes(), pass)});
+                     when(required.weight, wgrad), when(recomputes(), pass), weight});
   }
 
   /// Adds the two products of attention; backward has four, and computes the scores again.
@@ -46,7 +46,8 @@ class OperationList {
                      {2 * product, moved},
                      when(has_backward, {4 * product, 2 * moved}),
                      {},
-                     when(has_backward, repeated)});
+                     when(has_backward, repeated),
+                     /*weight_elements=*/0});
   }
 
   /// Adds an operation that reads and writes `forward` bytes, and `backward` bytes for its gradients.
@@ -57,7 +58,8 @@ class OperationList {
                      {0, forward},
                      when(has_backward, {0, backward}),
                      {},
-                     when(is_recomputed && has_backward, {0, forward})});
+                     when(is_recomputed && has_backward, {0, forward}),
+                     /*weight_elements=*/0});
   }
 
   bool recomputes() const { return workload_.recompute == Recompute::full; }

@@ -5,11 +5,10 @@
 
 #include <algorithm>
 
+#include "shardwise/plan/sizes.h"
+
 namespace shardwise::plan {
 namespace {
-
-/// Of a step: a thousand times those of the largest runs, and few enough that no count of bytes overflows.
-constexpr int64_t kMostTokens = int64_t{1} << 34;
 
 std::vector<int64_t> divisors(int64_t n) {
   std::vector<int64_t> found;
@@ -168,9 +167,7 @@ void check(const TrainingTask& task, const Pins& pins) {
 SearchResult search(const TrainingTask& task, const Machine& machine, const Pins& pins,
                     std::optional<int64_t> memory_cap) {
   check(task, pins);
-  const int64_t usable = memory_cap.value_or(machine.usable_bytes());
-  TORCH_CHECK_VALUE(usable > 0, "plan: the memory cap must be positive; got ", usable, " bytes [SW0757]");
-  return Search(task, machine, pins, usable).run();
+  return Search(task, machine, pins, machine.usable_bytes(memory_cap)).run();
 }
 
 }  // namespace shardwise::plan

@@ -4,6 +4,15 @@
 
 namespace shardwise::plan {
 
+/// Returns count / size, rounded up.
+inline int64_t parts_of(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+
+/// The most tokens of a step or a batch: a thousand times those of the largest runs, and few enough that no
+/// count of bytes overflows.
+inline constexpr int64_t kMostTokens = int64_t{1} << 34;
+
 class Sizes {
  public:
   Sizes(const Workload& workload, int rank) : workload_(workload), shard_(rank_shard(workload, rank)) {}

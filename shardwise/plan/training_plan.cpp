@@ -4,13 +4,10 @@
 
 #include "shardwise/plan/collective_time.h"
 #include "shardwise/plan/operations.h"
+#include "shardwise/plan/sizes.h"
 
 namespace shardwise::plan {
 namespace {
-
-int64_t divided(int64_t bytes, int64_t ranks) {
-  return (bytes + ranks - 1) / ranks;
-}
 
 /// The workload of a micro-batch on all stages together.
 Workload micro_batch_workload(const TrainingTask& task, const Degrees& degrees) {
@@ -22,9 +19,16 @@ Workload micro_batch_workload(const TrainingTask& task, const Degrees& degrees) 
   workload.sequence_length = task.sequence_length;
   workload.batch_size = degrees.micro_batch_size;
   workload.element_bytes = task.element_bytes;
-  workload.column_input_storage = ColumnInputStorage::shard;
   workload.recompute = degrees.recompute;
-  workload.wgrad_operand_bytes = 0;  // products with fp32 results take 16-bit operands as they are
+  return workload;
+}
+
+/// As above, with what the program keeps on this machine.
+Workload micro_batch_workload(const TrainingTask& task, const Degrees& degrees, const Machine& machine) {
+  Workload workload = micro_batch_workload(task, degrees);
+  workload.column_input_storage =
+      machine.shares_memory ? ColumnInputStorage::shard_in_place : ColumnInputStorage::shard;
+  workload.wgrad_operand_bytes = machine.wgrad_operand_bytes;
   return workload;
 }
 
@@ -84,7 +88,7 @@ class Stage {
 
  private:
   int64_t split(ZeroStage least, int64_t bytes) const {
-    return degrees_.zero >= least ? divided(bytes, degrees_.dp) : bytes;
+    return degrees_.zero >= least ? parts_of(bytes, degrees_.dp) : bytes;
   }
 
   /// The messages of a micro-batch, both ways. With TP each rank sends its part of the residual stream.
@@ -102,10 +106,9 @@ class Stage {
     const double sent = static_cast<double>(of_one_.parameters) * (ranks - 1) / ranks;
     // Block by block, so that the first ones are sent while the others are computed.
     const auto blocks = static_cast<double>(blocks_.size());
-    const auto half = [&](int64_t bytes) {
-      return blocks * time.half(sent / blocks * static_cast<double>(bytes));
-    };
-    const double gradients = half(task_.accumulator_bytes()), weights = half(task_.element_bytes);
+    const auto of_block = [&](int64_t bytes) { return sent / blocks * static_cast<double>(bytes); };
+    const double gradients = blocks * time.reduce_scatter(of_block(task_.accumulator_bytes())),
+                 weights = blocks * time.all_gather(of_block(task_.element_bytes));
     const auto in_forward = [&](double seconds) { return std::max(0.0, seconds - of_one_.forward); };
     const auto in_backward = [&](double seconds) { return std::max(0.0, seconds - of_one_.backward); };
     switch (degrees_.zero) {
@@ -127,7 +130,7 @@ class Stage {
     const bool has_copies = task_.element_bytes < 4;
     const int64_t moved = 9 * task_.accumulator_bytes() + (has_copies ? task_.element_bytes : 0);
     return static_cast<double>(split(ZeroStage::optimizer, of_one_.parameters * moved)) /
-           machine.reached_bytes_per_second();
+           machine.update_bytes_per_second.value;
   }
 
   const TrainingTask& task_;
@@ -173,7 +176,8 @@ const MicroBatchCosts& TrainingPlanner::costs_of(const Degrees& degrees) {
   const Key key{degrees.tp, degrees.has_sequence_parallel, degrees.micro_batch_size, degrees.recompute};
   const auto found = costs_.find(key);
   if (found != costs_.end()) return found->second;
-  return costs_.emplace(key, MicroBatchCosts(micro_batch_workload(task_, degrees), machine_)).first->second;
+  return costs_.emplace(key, MicroBatchCosts(micro_batch_workload(task_, degrees, machine_), machine_))
+      .first->second;
 }
 
 }  // namespace shardwise::plan

@@ -11,7 +11,8 @@ TEST(CollectiveTime, OfOneRankIsZero) {
   for (const std::string& name : machine_names()) {
     const CollectiveTime time(built_in_machine(name), {.ranks = 1});
     EXPECT_EQ(time.all_reduce(1e6), 0);
-    EXPECT_EQ(time.half(1e6), 0);
+    EXPECT_EQ(time.all_gather(1e6), 0);
+    EXPECT_EQ(time.reduce_scatter(1e6), 0);
     EXPECT_EQ(time.send(1e6), 0);
   }
 }
@@ -23,13 +24,13 @@ TEST(CollectiveTime, GrowsWithBytesAndRanksAndAcrossNodes) {
       return CollectiveTime(machine, {.ranks = ranks, .stride = stride});
     };
     for (const double bytes : {0.0, 1e3, 1e6, 1e9}) {
-      EXPECT_LT(time(4, 1).half(bytes), time(4, 1).half(2 * bytes + 1)) << name;
-      EXPECT_LT(time(4, 1).half(bytes), time(8, 1).half(bytes)) << name;
-      EXPECT_LT(time(4, 1).half(bytes), time(4, 1).all_reduce(bytes)) << name;
-      EXPECT_LE(time(4, 1).all_reduce(2 * bytes), 2 * time(4, 1).half(bytes)) << name;
+      EXPECT_LT(time(4, 1).all_gather(bytes), time(4, 1).all_gather(2 * bytes + 1)) << name;
+      EXPECT_LT(time(4, 1).all_gather(bytes), time(8, 1).all_gather(bytes)) << name;
+      EXPECT_LT(time(4, 1).all_gather(bytes), time(4, 1).all_reduce(bytes)) << name;
+      EXPECT_LE(time(4, 1).all_reduce(2 * bytes), 2 * time(4, 1).all_gather(bytes)) << name;
       // One rank of each node has one port.
       const double large = 1e6 * (bytes + 1);
-      EXPECT_GT(time(4, 8).half(large), time(4, 1).half(large)) << name;
+      EXPECT_GT(time(4, 8).all_gather(large), time(4, 1).all_gather(large)) << name;
     }
   }
 }
@@ -38,7 +39,8 @@ TEST(CollectiveTime, OfCountedCollectivesIsTheSumOfTheCalls) {
   const CollectiveTime time(built_in_machine("h100"), {.ranks = 8});
   const Collectives counted{
       .all_reduce = {3, 3'000'000}, .all_gather = {2, 10'000}, .reduce_scatter = {1, 400}};
-  EXPECT_DOUBLE_EQ(time.of(counted), 3 * time.all_reduce(1e6) + 2 * time.half(5000) + time.half(400));
+  EXPECT_DOUBLE_EQ(time.of(counted),
+                   3 * time.all_reduce(1e6) + 2 * time.all_gather(5000) + time.reduce_scatter(400));
 }
 
 TEST(RanksOfANode, AreConsecutive) {
@@ -56,38 +58,25 @@ TEST(RanksOfANode, AreConsecutive) {
   EXPECT_TRUE((RankGroup{.ranks = 8, .stride = 2}.crosses_nodes(machine)));
 }
 
-TEST(Machine, EfficiencyOfProductsGrowsWithTheirSize) {
-  for (const std::string& name : machine_names()) {
-    const Machine machine = built_in_machine(name);
-    double before = 0;
-    for (double flop = 1e6; flop < 1e16; flop *= 1.7) {
-      EXPECT_GE(machine.efficiency_of(flop), before) << name << " " << flop;
-      EXPECT_LE(machine.efficiency_of(flop), 1) << name;
-      before = machine.efficiency_of(flop);
-    }
+TEST(CollectiveTime, IsAsMeasuredAmongAsManyRanksOfANode) {
+  Machine machine = built_in_machine("h100");
+  const auto constant = [](double seconds) { return Rate({{1, 1 / seconds}}, "here"); };
+  machine.collectives = MeasuredCollectives{4, constant(4), constant(5), constant(6)};
+  const CollectiveTime measured(machine, {.ranks = 4});
+  EXPECT_DOUBLE_EQ(measured.all_reduce(1), 4);
+  EXPECT_DOUBLE_EQ(measured.all_gather(1), 5);
+  EXPECT_DOUBLE_EQ(measured.reduce_scatter(2), 12);
+  for (const RankGroup& other : {RankGroup{.ranks = 8}, RankGroup{.ranks = 4, .stride = 8}}) {
+    const CollectiveTime without(built_in_machine("h100"), other);
+    EXPECT_EQ(CollectiveTime(machine, other).all_reduce(1e6), without.all_reduce(1e6));
   }
 }
 
-TEST(Machine, EveryFigureHasASource) {
-  for (const std::string& name : machine_names()) {
-    const Machine m = built_in_machine(name);
-    EXPECT_EQ(m.name, name);
-    EXPECT_FALSE(m.efficiency_source.empty());
-    for (const Figure& figure :
-         {m.memory_bytes, m.reserved_bytes, m.flop_per_second_16_bit, m.flop_per_second_32_bit,
-          m.memory_bytes_per_second, m.memory_efficiency, m.seconds_per_operation,
-          m.within_node.bytes_per_second, m.within_node.efficiency, m.within_node.seconds_per_call,
-          m.within_node.seconds_per_hop, m.across_nodes.bytes_per_second, m.across_nodes.efficiency,
-          m.across_nodes.seconds_per_call, m.across_nodes.seconds_per_hop}) {
-      EXPECT_GT(figure.value, 0) << name;
-      EXPECT_FALSE(figure.source.empty()) << name;
-    }
-  }
-}
-
-TEST(Machine, RefusesUnknownNames) {
-  EXPECT_THROW(built_in_machine("h1000"), c10::ValueError);
-  EXPECT_THROW(built_in_machine(""), c10::ValueError);
+TEST(CollectiveTime, RefusesGroupsBeyondTheOnlyNode) {
+  Machine machine = built_in_machine("h100");
+  machine.across_nodes.reset();
+  EXPECT_GT(CollectiveTime(machine, {.ranks = 8}).all_reduce(1), 0);
+  EXPECT_THROW(CollectiveTime(machine, {.ranks = 16}), c10::ValueError);
 }
 
 }  // namespace

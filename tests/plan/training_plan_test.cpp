@@ -136,7 +136,7 @@ TEST(TrainingPlan, MoreRanksNeedNoMoreMemoryAndNoStepIsFasterThanTheArithmetic) 
         // Visible keys are computed: half of attention's products, which is less than a third of the model
         // here.
         EXPECT_GT(plan.time.total(),
-                  0.7 * plan.model_flop / (static_cast<double>(tp) * machine.flop_per_second(2)));
+                  0.7 * plan.model_flop / (static_cast<double>(tp) * machine.rates(2).flop_per_second.value));
         EXPECT_EQ(plan.time.bubble, 0);
         EXPECT_EQ(plan.time.pipeline, 0);
         EXPECT_EQ(plan.time.data_parallel, 0);

@@ -1,0 +1,229 @@
+#include "shardwise/bench/machine.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "shardwise/bench/operation_rates.h"
+#include "shardwise/bench/probes.h"
+#include "shardwise/bench/products.h"
+#include "shardwise/bench/synchronizer.h"
+#include "shardwise/kernels/bf16_product.h"
+
+namespace shardwise::bench {
+namespace {
+
+using plan::Rate;
+using Makers = std::vector<std::function<SizedCalls()>>;
+
+/// Bytes that a rank sends in a collective.
+const std::vector<int64_t> kInferenceRows = {1, 2, 4, 8, 16, 64, 512};
+constexpr int64_t kSentBytes[] = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
+
+double seconds_of(const Measured& measured) {
+  return measured.raw.median_us / 1e6;
+}
+
+/// Measures one size after another.
+class Measurements {
+ public:
+  Measurements(double seconds, const comm::Group& group, size_t count, const OnMachineProgress& on_progress)
+      : seconds_(seconds),
+        group_(group),
+        synchronizer_(synchronizer_of(group)),
+        count_(count),
+        on_progress_(on_progress) {}
+
+  /// Returns the seconds of each call.
+  std::vector<double> of(const std::string& name, const std::vector<std::function<void()>>& calls) {
+    if (group_.rank() == 0) on_progress_(done_, count_, name);
+    std::vector<TimedCall> timed;
+    for (const auto& call : calls) timed.push_back({"", call, {}});
+    std::vector<double> seconds;
+    for (const Measured& one : measure(timed, CacheState::warm, seconds_, synchronizer_))
+      seconds.push_back(seconds_of(one));
+    ++done_;
+    return seconds;
+  }
+
+  /// Returns the products of one weight.
+  WeightMeasured of_products(const std::string& name, const ProductBench& bench) {
+    if (group_.rank() == 0) on_progress_(done_, count_, name);
+    ++done_;
+    return measure_products(bench, group_, [](size_t, int64_t, int64_t) {}).front();
+  }
+
+  const comm::Group& group() const { return group_; }
+  double seconds() const { return seconds_; }
+
+ private:
+  double seconds_;
+  const comm::Group& group_;
+  Synchronizer synchronizer_;
+  size_t count_, done_ = 0;
+  const OnMachineProgress& on_progress_;
+};
+
+/// The points of several rates that were measured together.
+class RatePoints {
+ public:
+  explicit RatePoints(size_t rates) : points_(rates) {}
+  void add(size_t rate, double work, double seconds) { points_[rate].push_back({work, work / seconds}); }
+  Rate take(size_t rate, const std::string& source) { return Rate(std::move(points_[rate]), source); }
+
+ private:
+  std::vector<std::vector<Rate::Point>> points_;
+};
+
+/// Calls f(sized, seconds of each call) for one size after another, until a call takes longer than the time
+/// of a measurement: larger ones have the rate of the last.
+template <class F>
+void for_each_size(const Makers& sizes, Measurements& measurements, const F& f) {
+  for (const auto& make : sizes) {
+    const SizedCalls sized = make();
+    const std::vector<double> seconds = measurements.of(sized.name, sized.calls);
+    f(sized, seconds);
+    if (std::ranges::max(seconds) > measurements.seconds()) return;
+  }
+}
+
+/// A rate for each of the calls, which are the same ones at every size.
+RatePoints measure_sizes(const Makers& sizes, size_t calls, Measurements& measurements) {
+  RatePoints points(calls);
+  for_each_size(sizes, measurements, [&](const SizedCalls& sized, const std::vector<double>& seconds) {
+    for (size_t i = 0; i < calls; ++i) points.add(i, sized.work[i], seconds[i]);
+  });
+  return points;
+}
+
+/// Backward computes the scores again, at the rate of the forward: a quarter of its own work.
+RatePoints measure_attention(const Makers& sizes, Measurements& measurements) {
+  RatePoints points(2);
+  for_each_size(sizes, measurements, [&](const SizedCalls& sized, const std::vector<double>& seconds) {
+    const double scores = seconds[0] / 2;
+    points.add(0, sized.work[0], seconds[0]);
+    points.add(1, sized.work[1], std::max(seconds[1] - scores, seconds[1] / 5));
+  });
+  return points;
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// One rate for all calls together.
+Rate measure_elementwise(const Makers& sizes, const std::string& source, Measurements& measurements) {
+  RatePoints points(1);
+  for_each_size(sizes, measurements, [&](const SizedCalls& sized, const std::vector<double>& seconds) {
+    points.add(0, mean(sized.work), mean(seconds));
+  });
+  return points.take(0, source);
+}
+
+/// Sets the rates of products of inference, and that of reading memory.
+void measure_inference(plan::Machine& machine, const std::string& source, Measurements& measurements) {
+  constexpr int64_t kFeatures = 2048;
+  const auto of = [&](const WeightFormat& format, Rate& rate) {
+    const WeightMeasured measured = measurements.of_products(
+        format.name + " products of inference",
+        {{{"", kFeatures, kFeatures}}, {format}, kInferenceRows, measurements.seconds()});
+    std::vector<Rate::Point> points;
+    for (const RowsMeasured& one : measured.rows) {
+      const auto rows = static_cast<double>(one.rows);
+      points.push_back({rows, 2.0 * kFeatures * kFeatures * rows / seconds_of(one.product)});
+    }
+    rate = Rate(points, source);
+    return static_cast<double>(measured.bytes) / seconds_of(measured.read);
+  };
+  plan::InferenceRates rates;
+  machine.memory_bytes_per_second = {of({"bf16", at::kBFloat16}, rates.bf16), source};
+  of({"int8", at::kBFloat16, quant::Format{.bits = 8}}, rates.int8);
+  of({"int4", at::kBFloat16, quant::Format{.bits = 4, .group_size = 128}}, rates.int4);
+  machine.inference = rates;
+}
+
+plan::OperationRates measure_rates(at::ScalarType dtype, const std::string& source,
+                                   Measurements& measurements) {
+  const ArithmeticProbe probe(dtype);
+  const double peak =
+      static_cast<double>(probe.operations()) / measurements.of("arithmetic", {[&] { probe.run(); }})[0];
+  RatePoints products = measure_sizes(product_calls(dtype), /*calls=*/3, measurements);
+  RatePoints attention = measure_attention(attention_calls(dtype), measurements);
+  return {.flop_per_second = {peak, source + ": " + probe.name()},
+          .product = products.take(0, source),
+          .input_gradient = products.take(1, source),
+          .weight_gradient = products.take(2, source),
+          .attention = attention.take(0, source),
+          .attention_backward = attention.take(1, source),
+          .elementwise = measure_elementwise(elementwise_calls(dtype), source, measurements)};
+}
+
+/// Collectives as the parallel layers use them: shards are read in place.
+plan::MeasuredCollectives measure_collectives(const std::string& source, Measurements& measurements) {
+  const comm::Group& group = measurements.group();
+  const int64_t ranks = group.size();
+  RatePoints points(3);
+  for (const int64_t sent : kSentBytes) {
+    // Each rank sends (t − 1)/t of a tensor in both halves of an all_reduce, and its shard t − 1 times.
+    const int64_t shard = std::max<int64_t>(sent / 4 / (ranks - 1), 1), all = ranks * shard;
+    const base::Split split = base::Split::even("elements", all, static_cast<int>(ranks));
+    at::Tensor x = group.empty({all}, at::kFloat).zero_(), out = group.empty({shard}, at::kFloat),
+               local = group.empty({shard}, at::kFloat).zero_();
+    const std::vector<double> seconds =
+        measurements.of(fmt::format("collectives of {} bytes", sent),
+                        {[&] { group.all_reduce_(x); }, [&] { group.share_shard(local, split); },
+                         [&] { group.reduce_scatter_out(out, x, split); }});
+    const auto half = static_cast<double>(4 * shard * (ranks - 1));
+    points.add(0, 2 * half, seconds[0]);
+    points.add(1, half, seconds[1]);
+    points.add(2, half, seconds[2]);
+  }
+  return {ranks, points.take(0, source), points.take(1, source), points.take(2, source)};
+}
+
+double physical_memory() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+size_t measurement_count(const comm::Group& group) {
+  const auto of_dtype = [](at::ScalarType dtype) {
+    return 1 + product_calls(dtype).size() + attention_calls(dtype).size() + elementwise_calls(dtype).size();
+  };
+  return 4 + of_dtype(at::kFloat) + of_dtype(at::kBFloat16) + (group.size() > 1 ? std::size(kSentBytes) : 0);
+}
+
+/// A link of the latency and bandwidth of the smallest and the largest measured collective.
+plan::Link link_of(const Rate& reduce_scatter, const std::string& source) {
+  const Rate::Point &first = reduce_scatter.points().front(), &last = reduce_scatter.points().back();
+  return {{last.per_second, source}, {1, source}, {first.work / first.per_second, source}, {0, source}};
+}
+
+}  // namespace
+
+plan::Machine measure_machine(double seconds, const std::string& source, const comm::Group& group,
+                              const OnMachineProgress& on_progress) {
+  Measurements measurements(seconds, group, measurement_count(group), on_progress);
+  plan::Machine machine;
+  machine.name = "this machine";
+  machine.devices_per_node = group.size();
+  machine.shares_memory = true;
+  machine.wgrad_operand_bytes = kernels::has_bf16_products() ? 2 : 4;
+  machine.memory_bytes = {physical_memory() / group.size(), source};
+  machine.reserved_bytes = {0, source};
+  machine.seconds_per_operation = {0, source + ": within the rates"};
+  const SizedCalls update = update_calls();
+  machine.update_bytes_per_second = {mean(update.work) / mean(measurements.of(update.name, update.calls)),
+                                     source};
+  measure_inference(machine, source, measurements);
+  machine.rates_32_bit = measure_rates(at::kFloat, source, measurements);
+  machine.rates_16_bit = measure_rates(at::kBFloat16, source, measurements);
+  if (group.size() > 1) {
+    machine.collectives = measure_collectives(source, measurements);
+    machine.within_node = link_of(machine.collectives->reduce_scatter, source);
+  }
+  return machine;
+}
+
+}  // namespace shardwise::bench

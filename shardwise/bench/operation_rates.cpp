@@ -1,0 +1,131 @@
+#include "shardwise/bench/operation_rates.h"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "shardwise/bench/kernel_cases.h"
+#include "shardwise/kernels/adamw.h"
+#include "shardwise/kernels/attention.h"
+#include "shardwise/kernels/grad.h"
+#include "shardwise/kernels/product.h"
+#include "shardwise/kernels/square_sum.h"
+
+namespace shardwise::bench {
+namespace {
+
+using at::Tensor;
+using Makers = std::vector<std::function<SizedCalls()>>;
+
+/// Rows, output and input features of a linear layer: from 2 MFLOP to 34 GFLOP in one product.
+struct ProductSize {
+  int64_t rows, outputs, inputs;
+};
+constexpr ProductSize kProducts[] = {{64, 128, 128},    {128, 256, 256},    {256, 512, 512},
+                                     {256, 2048, 1024}, {1024, 2048, 2048}, {2048, 4096, 2048}};
+
+/// Tokens of a sequence, and how many sequences.
+struct AttentionSize {
+  int64_t tokens, sequences;
+};
+constexpr AttentionSize kAttentions[] = {{64, 1}, {256, 1}, {512, 2}, {1024, 2}, {4096, 1}};
+constexpr int64_t kAttentionHeads = 8, kHeadFeatures = 64;
+
+/// Tokens and features of the elementwise kernels: from caches to memory.
+struct TensorSize {
+  int64_t rows, width;
+};
+constexpr TensorSize kTensors[] = {{64, 256}, {256, 512}, {1024, 1024}, {2048, 2048}, {4096, 4096}};
+constexpr int64_t kUpdated = 1 << 22;  // parameters
+
+constexpr const char* kBlockKernels[] = {"rms_norm", "swiglu", "rotary"};
+
+std::string text_of(at::ScalarType dtype) {
+  return dtype == at::kFloat ? "fp32" : "bf16";
+}
+
+SizedCalls products_of(const ProductSize& size, at::ScalarType dtype) {
+  const auto& [rows, outputs, inputs] = size;
+  const Tensor x = random_tensor({rows, inputs}, dtype), dy = random_tensor({rows, outputs}, dtype),
+               w = random_tensor({outputs, inputs}, dtype);
+  Tensor y = at::empty_like(dy), dx = at::empty_like(x), dw = at::zeros({outputs, inputs});
+  const double flop = 2.0 * static_cast<double>(rows * outputs * inputs);
+  return {fmt::format("{} products of {} x {} x {}", text_of(dtype), rows, outputs, inputs),
+          {[=]() mutable { kernels::product_out(y, x, w.t()); },
+           [=]() mutable { kernels::product_out(dx, dy, w); },
+           [=]() mutable { kernels::add_weight_grad_(dw, dy, x); }},
+          {flop, flop, flop}};
+}
+
+SizedCalls attention_of(const AttentionSize& size, at::ScalarType dtype) {
+  const auto& [s, b] = size;
+  const auto heads = [&](uint64_t seed) {
+    return random_tensor({b, kAttentionHeads, s, kHeadFeatures}, dtype, seed);
+  };
+  const kernels::Qkv qkv{heads(1), heads(2), heads(3)};
+  kernels::AttentionOptions options;
+  for (int64_t head = 0; head < kAttentionHeads; ++head) options.kv_of_head.push_back(head);
+  const kernels::AttentionResult result = kernels::attention(qkv, options);
+  const Tensor d_out = random_tensor(result.out.sizes().vec(), dtype, /*seed=*/4);
+  // Half of the keys are visible, and forward has two products, backward four beside the scores.
+  const double product = static_cast<double>(b * kAttentionHeads * kHeadFeatures * s * s);
+  return {fmt::format("{} attention of {} x {} tokens", text_of(dtype), b, s),
+          {[=] { kernels::attention(qkv, options); },
+           [=] { kernels::attention_backward(d_out, qkv, result, options); }},
+          {2 * product, 4 * product}};
+}
+
+/// All kernels as one call, each of whose operations moves the mean number of bytes.
+SizedCalls elementwise_of(const TensorSize& size, at::ScalarType dtype) {
+  SizedCalls sized{fmt::format("{} kernels of {} x {}", text_of(dtype), size.rows, size.width), {}, {}};
+  for (const char* family : kBlockKernels) {
+    for (const KernelCase& one : kernel_cases(family, size.rows, size.width, dtype)) {
+      sized.calls.push_back([call = one.ours] { call(); });
+      sized.work.push_back(static_cast<double>(one.bytes));
+    }
+  }
+  return sized;
+}
+
+/// Calls make(size, dtype) later, so that one size's tensors are freed before the next one's exist.
+template <class Sizes, class Make>
+Makers makers(const Sizes& sizes, at::ScalarType dtype, const Make& make) {
+  Makers list;
+  for (const auto& size : sizes) list.push_back([=] { return make(size, dtype); });
+  return list;
+}
+
+}  // namespace
+
+Makers product_calls(at::ScalarType dtype) {
+  return makers(kProducts, dtype, products_of);
+}
+
+Makers attention_calls(at::ScalarType dtype) {
+  return makers(kAttentions, dtype, attention_of);
+}
+
+Makers elementwise_calls(at::ScalarType dtype) {
+  return makers(kTensors, dtype, elementwise_of);
+}
+
+SizedCalls update_calls() {
+  const auto zeros = [] { return at::zeros({kUpdated}); };
+  const kernels::AdamWTensors tensors{zeros(), zeros(), zeros(), zeros(), /*rounded=*/{}};
+  const kernels::AdamWStep step{.number = 1,
+                                .learning_rate = 1e-4,
+                                .beta1 = 0.9,
+                                .beta2 = 0.99,
+                                .eps = 1e-8,
+                                .weight_decay = 0,
+                                .gradient_scale = 1,
+                                .zeroes_gradient = true};
+  constexpr double kBytes = 4.0 * kUpdated;  // of a tensor
+  return {"the optimizer",
+          {[=] { kernels::square_sum(tensors.gradient); }, [=] { kernels::adamw_(tensors, step); }},
+          {kBytes, 8 * kBytes}};
+}
+
+}  // namespace shardwise::bench

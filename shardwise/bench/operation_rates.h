@@ -1,0 +1,29 @@
+// The operations of a training step at several sizes, to be timed on all ranks at once.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "shardwise/plan/machine.h"
+
+namespace shardwise::bench {
+
+/// Calls of one size that are timed together.
+struct SizedCalls {
+  std::string name;                          // for progress: "fp32 products of 2048 x 2048 x 1024"
+  std::vector<std::function<void()>> calls;  // timed one by one
+  std::vector<double> work;                  // of each: FLOP or bytes
+};
+
+/// Forward, input gradient and weight gradient of a linear layer.
+std::vector<std::function<SizedCalls()>> product_calls(at::ScalarType dtype);
+/// Attention, forward and backward.
+std::vector<std::function<SizedCalls()>> attention_calls(at::ScalarType dtype);
+/// The elementwise kernels of a block, forward and backward.
+std::vector<std::function<SizedCalls()>> elementwise_calls(at::ScalarType dtype);
+/// The optimizer's two sweeps over parameters that no cache holds: the norm, and AdamW with zeroing.
+SizedCalls update_calls();
+
+}  // namespace shardwise::bench

@@ -1,0 +1,56 @@
+#include "shardwise/plan/operation_time.h"
+
+#include <algorithm>
+
+namespace shardwise::plan {
+namespace {
+
+/// The rates of the passes over an operation.
+struct PassRates {
+  const Rate &forward, &input_gradient, &weight_gradient;
+};
+
+PassRates rates_of(const Operation& operation, const OperationRates& rates) {
+  switch (operation.kind) {
+    case Operation::Kind::product:
+      return {rates.product, rates.input_gradient, rates.weight_gradient};
+    case Operation::Kind::attention:
+      return {rates.attention, rates.attention_backward, rates.attention_backward};
+    case Operation::Kind::elementwise:
+      break;
+  }
+  return {rates.elementwise, rates.elementwise, rates.elementwise};
+}
+
+}  // namespace
+
+double OperationTime::seconds(const Operation& operation, const Pass& pass, const Rate& rate) const {
+  if (pass.flop == 0 && pass.bytes == 0) return 0;
+  const auto bytes = static_cast<double>(pass.bytes);
+  const double memory = bytes / machine_.memory_bytes_per_second.value;
+  const bool computes = operation.kind != Operation::Kind::elementwise;
+  return machine_.seconds_per_operation.value +
+         (computes ? std::max(memory, rate.seconds(pass.flop)) : rate.seconds(bytes));
+}
+
+double OperationTime::forward(const Operation& operation) const {
+  return seconds(operation, operation.forward, rates_of(operation, rates_).forward);
+}
+
+double OperationTime::backward(const Operation& operation) const {
+  const PassRates rates = rates_of(operation, rates_);
+  return seconds(operation, operation.input_gradient, rates.input_gradient) +
+         seconds(operation, operation.weight_gradient, rates.weight_gradient) +
+         seconds(operation, operation.recomputed, rates.forward);
+}
+
+double OperationTime::inference(const Operation& operation, int64_t bytes, int64_t weight_bits) const {
+  const double flop = operation.forward.flop;
+  if (machine_.inference && element_bytes_ == 2 && operation.kind == Operation::Kind::product) {
+    const double rows = flop / 2 / static_cast<double>(operation.weight_elements);
+    return machine_.seconds_per_operation.value + flop / machine_.inference->of_bits(weight_bits).at(rows);
+  }
+  return seconds(operation, {flop, bytes}, rates_of(operation, rates_).forward);
+}
+
+}  // namespace shardwise::plan
