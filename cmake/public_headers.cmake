@@ -76,6 +76,8 @@ set(SHARDWISE_PUBLIC_HEADERS
   plan/collective_time.h
   plan/communication.h
   plan/generation.h
+  plan/inference_plan.h
+  plan/inference_search.h
   plan/machine.h
   plan/machine_file.h
   plan/memory.h

@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include "shardwise/config/config.h"
+#include "shardwise/plan/machine_file.h"
 #include "tests/cli/bad_input.h"
 #include "tests/cli/call.h"
 
@@ -88,6 +89,67 @@ TEST(Plan, EndsWithOneIfNothingFits) {
   EXPECT_NE(found.output.find("stage 0 needs"), std::string::npos) << found.output;
 }
 
+TEST(PlanInference, PrintsEverySplitThatFits) {
+  const Outcome found =
+      plan({"--task", "infer", "--model", "llama-3.1-70b", "--ranks", "8", "--batch-size", "16"});
+  EXPECT_EQ(found.code, 0) << found.errors;
+  EXPECT_EQ(found.errors, "");
+  for (const char* part :
+       {"plan: llama-3.1-70b, 70.55B parameters in bf16, 8 x h100; 16 texts of 512 + 128 tokens\n",
+        "tp  replicas", "3 plans fit, 1 do not\nrefused:\n  tp 1 replicas 8: a rank needs"})
+    EXPECT_NE(found.output.find(part), std::string::npos) << part << "\n" << found.output;
+  EXPECT_EQ(plan({"--task", "infer", "--model", "llama-3.1-405b", "--ranks", "1"}).code, 1);
+}
+
+TEST(PlanInference, QuantizesAsAsked) {
+  const auto weights = [](Words more) {
+    Words words{"--task", "infer", "--model", "llama-3.1-8b", "--ranks", "1", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome found = plan(words);
+    EXPECT_EQ(found.code, 0) << found.errors;
+    const json one = json::parse(found.output)["plans"][0];
+    int64_t bytes = 0;
+    for (const char* part : {"weights", "cache", "buffers"})
+      bytes += one["memory_bytes"][part].get<int64_t>();
+    EXPECT_EQ(bytes, one["memory_bytes"]["total"]);
+    EXPECT_NEAR(
+        one["prompt_seconds"]["total"].get<double>() + 127 * one["token_seconds"]["total"].get<double>(),
+        one["seconds"].get<double>(), 1e-9);
+    return one["memory_bytes"]["weights"].get<int64_t>();
+  };
+  const int64_t bf16 = weights({});
+  EXPECT_EQ(bf16, 2 * 8'030'261'248);
+  EXPECT_EQ(weights({"--dtype", "float32"}), 2 * bf16);
+  EXPECT_LT(weights({"--quantize", "int8"}), bf16 * 0.51);
+  EXPECT_LT(weights({"--quantize", "int4"}), bf16 * 0.31);
+  EXPECT_GT(weights({"--quantize", "int4", "--group-size", "32"}), weights({"--quantize", "int4"}));
+  EXPECT_GT(weights({"--quantize", "int4", "--head", "none"}), weights({"--quantize", "int4"}));
+}
+
+// What `generate` allocates for its weights is what is planned for it.
+TEST(PlanInference, HasTheWeightsOfARun) {
+  const test::TemporaryDirectory scratch;
+  const config::Config config = config::preset("tiny");
+  const std::string file = scratch.put("config.json", config::to_json(config));
+  const Outcome found =
+      plan({"--task", "infer", "--model", file, "--ranks", "1", "--dtype", "float32", "--json"});
+  ASSERT_EQ(found.code, 0) << found.errors;
+  const json planned = json::parse(found.output);
+  EXPECT_EQ(planned["plans"][0]["memory_bytes"]["weights"], 4 * config::parameter_count(config));
+}
+
+TEST(Plan, ReadsAMachineFromAFile) {
+  const test::TemporaryDirectory scratch;
+  const std::string file = scratch.put("machine.json", plan::machine_text(plan::built_in_machine("h200")));
+  const auto report = [](const std::string& machine) {
+    json found = json::parse(plan({"--model", "llama-3.1-8b", "--ranks", "64", "--batch-size", "64", "--tp",
+                                   "8", "--machine", machine, "--json"})
+                                 .output);
+    return found;
+  };
+  EXPECT_EQ(report(file), report("h200"));
+}
+
 TEST(Plan, ChecksPublishedFigures) {
   const Outcome text = plan({"--check"});
   EXPECT_EQ(text.code, 0);
@@ -116,6 +178,23 @@ TEST_F(BadInput, Plan) {
                                                         gptq);
   refused({{"--model", quantized}}, {"--model", "unquantized", "int4 in groups of 128 (gptq)"});
   refused({{"--machine", "tpu"}}, {"machine", "h100", "tpu"});
+  refused({{"--machine", scratch_ / "text"}}, {"text"});
+  refused({{"--task", "serve"}}, {"--task", "infer", "serve"});
+  for (const auto& [flag, value] : Arguments{{"--prompt-tokens", "8"},
+                                             {"--new-tokens", "8"},
+                                             {"--quantize", "int8"},
+                                             {"--group-size", "32"},
+                                             {"--head", "none"},
+                                             {"--kv-cache-dtype", "int8"}})
+    refused({{flag, value}}, {flag, "--task infer", "--task train"});
+  for (const auto& [flag, value] : Arguments{{"--seq-len", "8"},
+                                             {"--pp", "2"},
+                                             {"--dp", "2"},
+                                             {"--micro-batch-size", "1"},
+                                             {"--zero", "1"},
+                                             {"--recompute", "full"},
+                                             {"--why", ""}})
+    refused({{"--task", "infer"}, {flag, value}}, {flag, "--task train", "--task infer"});
   for (const char* flag :
        {"--ranks", "--batch-size", "--seq-len", "--tp", "--pp", "--dp", "--micro-batch-size", "--rows"}) {
     refused({{flag, "0"}}, {flag, "got 0"});
@@ -131,6 +210,24 @@ TEST_F(BadInput, Plan) {
   refused({{"--zero", "4"}}, {"--zero", "got 4"});
   refused({{"--recompute", "some"}}, {"--recompute", "selective", "some"});
   refused({{"--dtype", "fp8"}}, {"--dtype", "bfloat16", "fp8"});
+  const auto refused_inference = [&](Arguments changes, const std::vector<std::string>& named) {
+    changes["--task"] = "infer";
+    refused(changes, named);
+  };
+  for (const char* flag : {"--prompt-tokens", "--new-tokens", "--batch-size", "--tp"}) {
+    refused_inference({{flag, "0"}}, {flag, "got 0"});
+    refused_inference({{flag, "99999999999"}}, {flag, "99999999999"});
+  }
+  refused_inference({{"--tp", "3"}}, {"divide", "8 ranks", "3"});
+  refused_inference({{"--prompt-tokens", "131072"}}, {"--prompt-tokens", "131071"});
+  refused_inference({{"--prompt-tokens", "131000"}, {"--new-tokens", "73"}}, {"--new-tokens", "72"});
+  refused_inference({{"--quantize", "int2"}}, {"--quantize", "int4", "int2"});
+  refused_inference({{"--quantize", "int4"}, {"--group-size", "7"}}, {"--group-size", "7"});
+  refused_inference({{"--group-size", "32"}}, {"--group-size", "--quantize"});
+  refused_inference({{"--head", "none"}}, {"--head", "--quantize"});
+  refused_inference({{"--kv-cache-dtype", "fp8"}}, {"--kv-cache-dtype", "fp8"});
+  refused_inference({{"--model", quantized}, {"--quantize", "int8"}},
+                    {"--quantize", "not quantized", "gptq"});
   for (const char* gb : {"0", "-1", "1e7"})
     refused({{"--memory-cap", gb}}, {"--memory-cap", gb[0] == '1' ? "1e+07" : gb});
 }

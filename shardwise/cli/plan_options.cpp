@@ -1,0 +1,199 @@
+#include "shardwise/cli/plan_options.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "shardwise/base/error.h"
+#include "shardwise/cli/cache_dtype.h"
+#include "shardwise/cli/quantization_flags.h"
+#include "shardwise/plan/machine_file.h"
+
+namespace shardwise::cli {
+
+using plan::Pins;
+using plan::ZeroStage;
+
+namespace {
+
+/// The most ranks and sequences: far above any cluster in use, and far below what products of sizes overflow
+/// at.
+constexpr int64_t kMost = int64_t{1} << 24;
+
+config::Config config_of(const std::string& model) {
+  const auto names = config::preset_names();
+  if (std::ranges::count(names, model) > 0) return config::preset(model);
+  TORCH_CHECK_VALUE(std::filesystem::exists(model),
+                    "plan: --model must be a directory or file with a config.json, or one of ",
+                    fmt::format("{}", fmt::join(names, ", ")), "; got ", base::shortened(model), " [SW0758]");
+  return config::load_config(model);
+}
+
+base::Recompute recompute_of(const std::string& mode) {
+  check_choice("plan", "--recompute", mode, {"none", "selective", "full"});
+  return mode == "none"   ? base::Recompute::none
+         : mode == "full" ? base::Recompute::full
+                          : base::Recompute::selective;
+}
+
+int64_t element_bytes_of(const PlanOptions& o) {
+  const std::string dtype = o.dtype.value_or("bfloat16");
+  check_choice("plan", "--dtype", dtype, {"bfloat16", "float32"});
+  return dtype == "float32" ? 4 : 2;
+}
+
+/// Errors: c10::ValueError if a flag of the other task is given.
+void check_flags_of_task(const PlanOptions& o) {
+  const std::pair<const char*, bool> of_training[] = {
+      {"--seq-len", o.sequence_length.has_value()},
+      {"--pp", o.pins.pp.has_value()},
+      {"--dp", o.pins.dp.has_value()},
+      {"--micro-batch-size", o.pins.micro_batch_size.has_value()},
+      {"--zero", o.zero.has_value()},
+      {"--recompute", o.recompute.has_value()},
+      {"--why", o.why}};
+  const std::pair<const char*, bool> of_inference[] = {{"--prompt-tokens", o.prompt_tokens.has_value()},
+                                                       {"--new-tokens", o.new_tokens.has_value()},
+                                                       {"--quantize", o.quantize.has_value()},
+                                                       {"--group-size", o.group_size.has_value()},
+                                                       {"--head", o.head.has_value()},
+                                                       {"--kv-cache-dtype", o.cache_dtype.has_value()}};
+  const auto refuse = [&](const auto& flags) {
+    for (const auto& [flag, is_given] : flags)
+      TORCH_CHECK_VALUE(!is_given, "plan: ", flag, " must go with --task ",
+                        o.plans_inference() ? "train" : "infer", "; got --task ", o.task, " [SW0773]");
+  };
+  o.plans_inference() ? refuse(of_training) : refuse(of_inference);
+}
+
+}  // namespace
+
+void add_flags(Flags& flags, PlanOptions& o) {
+  flags.value("--model MODEL", o.model,
+              fmt::format("a directory or file with a config.json, or a preset: {}",
+                          fmt::join(config::preset_names(), ", ")));
+  flags.value("--task NAME", o.task, "train or infer [train]");
+  flags.value("--ranks N", o.ranks, "devices of the cluster, one rank each");
+  flags.value(
+      "--machine NAME", o.machine,
+      fmt::format("{}, or a file of shardwise bench machine [h100]", fmt::join(plan::machine_names(), ", ")));
+  flags.value(
+      "--batch-size N", o.batch_size,
+      "sequences of a step over all ranks [the number of ranks], or texts that are generated at once [1]");
+  flags.value("--dtype NAME", o.dtype, "of weights and activations: bfloat16 or float32 [bfloat16]");
+  flags.value("--memory-cap GB", o.memory_cap, "memory that a rank may fill [the device's, less a reserve]");
+  flags.value("--tp,--tensor-parallel-size N", o.pins.tp, "ranks of tensor parallelism [every number]");
+  flags.group("Inference");
+  flags.value("--prompt-tokens N", o.prompt_tokens, "tokens of a prompt [512]");
+  flags.value("--new-tokens N", o.new_tokens, "tokens to generate of each text [128]");
+  flags.value("--quantize NAME", o.quantize, "weights in int8 or int4 [as in the model]");
+  flags.value("--group-size N", o.group_size,
+              "input features per scale: 32, 64 or 128 [int4: 128; int8: a scale per row]");
+  flags.value("--head NAME", o.head, "of quantized weights, embedding and head: int8, int4 or none [int8]");
+  flags.value("--kv-cache-dtype NAME", o.cache_dtype, kCacheDtypeHelp);
+  flags.group("Training; degrees that the plans must have");
+  flags.value("--seq-len N", o.sequence_length,
+              "tokens of a sequence [4096, or what the model has positions for]");
+  flags.value("--pp,--pipeline-parallel-size N", o.pins.pp, "pipeline stages");
+  flags.value("--dp,--data-parallel-size N", o.pins.dp, "ranks of data parallelism");
+  flags.value("--micro-batch-size N", o.pins.micro_batch_size,
+              "sequences of a micro-batch [every power of two]");
+  flags.value(
+      "--zero STAGE", o.zero,
+      "what data-parallel ranks split: 0 nothing, 1 optimizer states, 2 and gradients, 3 and weights");
+  flags.value("--recompute MODE", o.recompute, "none, selective (activations) or full (blocks)");
+  flags.group("Output");
+  flags.value("--rows N", o.rows, "plans to print [10]");
+  flags.on_off("--why", o.why, "explain the first plan against the second");
+  flags.on_off("--json", o.json, "print one JSON object with every plan and every refusal");
+  flags.on_off("--check", o.check, "compare published figures with what is planned for them, instead");
+}
+
+void validate(const PlanOptions& o) {
+  check_choice("plan", "--task", o.task, {"train", "infer"});
+  TORCH_CHECK_VALUE(!o.why || !o.json, "plan: --why explains in words; got it with --json [SW0761]");
+  TORCH_CHECK_VALUE(o.model, "plan: --model must name a model; got none [SW0759]");
+  check_flags_of_task(o);
+  check_range("plan", "--ranks", o.ranks, 1, kMost);
+  check_range("plan", "--batch-size", o.batch_size.value_or(1), 1, kMost);
+  check_range("plan", "--rows", o.rows, 1, kMost);
+}
+
+plan::TrainingTask training_task(const PlanOptions& o) {
+  plan::TrainingTask task;
+  task.config = config_of(*o.model);
+  TORCH_CHECK_VALUE(!task.config.quantization,
+                    "plan: --model must be unquantized, because training is planned; got ",
+                    task.config.quantization ? task.config.quantization->text() : "", " [SW0762]");
+  const int64_t positions = task.config.max_position_embeddings;
+  task.ranks = o.ranks;
+  task.sequence_length = o.sequence_length.value_or(std::min<int64_t>(4096, positions));
+  check_range("plan", "--seq-len", task.sequence_length, 1, positions);
+  task.batch_size = o.batch_size.value_or(o.ranks);
+  task.element_bytes = element_bytes_of(o);
+  return task;
+}
+
+plan::InferenceTask inference_task(const PlanOptions& o) {
+  plan::InferenceTask task;
+  task.config = config_of(*o.model);
+  TORCH_CHECK_VALUE(!o.quantize || !task.config.quantization,
+                    "plan: --quantize needs a model that is not quantized; got ",
+                    task.config.quantization ? task.config.quantization->text() : "", " [SW0774]");
+  TORCH_CHECK_VALUE(o.quantize || (!o.group_size && !o.head),
+                    "plan: --group-size and --head need --quantize; got none [SW0775]");
+  if (o.quantize)
+    task.config.quantization =
+        quantization_on_load("plan", *o.quantize, o.group_size, o.head.value_or("int8"), task.config);
+  const int64_t positions = task.config.max_position_embeddings;
+  task.ranks = o.ranks;
+  task.prompt_tokens = o.prompt_tokens.value_or(std::min<int64_t>(512, positions - 1));
+  check_range("plan", "--prompt-tokens", task.prompt_tokens, 1, positions - 1);
+  task.new_tokens = o.new_tokens.value_or(std::min<int64_t>(128, positions - task.prompt_tokens));
+  check_range("plan", "--new-tokens", task.new_tokens, 1, positions - task.prompt_tokens);
+  task.texts = o.batch_size.value_or(1);
+  task.element_bytes = element_bytes_of(o);
+  task.has_int8_cache =
+      cache_dtype_of("plan", "--kv-cache-dtype", o.cache_dtype.value_or("auto")).has_value();
+  return task;
+}
+
+Pins pins_of(const PlanOptions& o) {
+  Pins pins = o.pins;
+  for (const auto& [flag, pin] : {std::pair{"--tp", pins.tp},
+                                  {"--pp", pins.pp},
+                                  {"--dp", pins.dp},
+                                  {"--micro-batch-size", pins.micro_batch_size}})
+    if (pin) check_range("plan", flag, *pin, 1, kMost);
+  if (o.zero) {
+    check_range("plan", "--zero", *o.zero, 0, 3);
+    pins.zero = static_cast<ZeroStage>(*o.zero);
+  }
+  if (o.recompute) pins.recompute = recompute_of(*o.recompute);
+  return pins;
+}
+
+plan::Machine machine_of(const PlanOptions& o) {
+  const std::vector<std::string> names = plan::machine_names();
+  if (std::ranges::count(names, o.machine) > 0) return plan::built_in_machine(o.machine);
+  TORCH_CHECK_VALUE(std::filesystem::exists(o.machine), "plan: --machine must be a file or one of ",
+                    fmt::to_string(fmt::join(names, ", ")), "; got ", base::shortened(o.machine),
+                    " [SW0754]");
+  plan::Machine machine = plan::read_machine(o.machine);
+  TORCH_CHECK_VALUE(machine.across_nodes || o.ranks <= machine.devices_per_node,
+                    "plan: --ranks must be at most the ", machine.devices_per_node,
+                    " devices of a machine without across_nodes; got ", o.ranks, " [SW0767]");
+  return machine;
+}
+
+std::optional<int64_t> memory_cap_in_bytes(const PlanOptions& o) {
+  if (!o.memory_cap) return std::nullopt;
+  TORCH_CHECK_VALUE(std::isfinite(*o.memory_cap) && *o.memory_cap > 0 && *o.memory_cap < 1e6,
+                    "plan: --memory-cap must be in (0, 1e6) GB; got ", *o.memory_cap, " [SW0760]");
+  return static_cast<int64_t>(*o.memory_cap * 1e9);
+}
+
+}  // namespace shardwise::cli

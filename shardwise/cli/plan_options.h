@@ -1,0 +1,45 @@
+// The flags of `shardwise plan`, and what they describe.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "shardwise/cli/flags.h"
+#include "shardwise/plan/inference_plan.h"
+#include "shardwise/plan/search.h"
+
+namespace shardwise::cli {
+
+struct PlanOptions {
+  std::optional<std::string> model, dtype;
+  std::string task = "train", machine = "h100";
+  int64_t ranks = 0;
+  std::optional<int64_t> batch_size;
+  std::optional<double> memory_cap;
+  // Of training.
+  std::optional<int64_t> sequence_length, zero;
+  std::optional<std::string> recompute;
+  plan::Pins pins;  // tp is one of inference too
+  // Of inference.
+  std::optional<int64_t> prompt_tokens, new_tokens, group_size;
+  std::optional<std::string> quantize, head, cache_dtype;
+  // Output.
+  int64_t rows = 10;
+  bool why = false, json = false, check = false;
+
+  bool plans_inference() const { return task == "infer"; }
+};
+
+void add_flags(Flags& flags, PlanOptions& options);
+
+/// Checks what is needed of both tasks, and that every flag is one of the task. Errors: c10::ValueError
+/// naming the flag and its rule, as all below.
+void validate(const PlanOptions& options);
+
+plan::TrainingTask training_task(const PlanOptions& options);
+plan::InferenceTask inference_task(const PlanOptions& options);
+plan::Pins pins_of(const PlanOptions& options);
+plan::Machine machine_of(const PlanOptions& options);
+/// Returns the bytes of --memory-cap; nullopt: those of the machine.
+std::optional<int64_t> memory_cap_in_bytes(const PlanOptions& options);
+
+}  // namespace shardwise::cli

@@ -1,0 +1,61 @@
+// `shardwise bench machine`: what it measures, and that `shardwise plan` reads it.
+// benchmarks/planned_times.py compares the plans with measured steps.
+#include "tests/cli/trained_model.h"
+#include "tests/support/temporary.h"
+
+namespace shardwise::cli::bench_machine_test {
+namespace {
+
+Words machine(const Words& more) {
+  Words argv{"bench", "machine", "--seconds", "0.001"};
+  argv.insert(argv.end(), more.begin(), more.end());
+  return argv;
+}
+
+TEST(BenchMachine, MeasuresWhatPlanReads) {
+  const test::TemporaryDirectory scratch;
+  for (const int ranks : {1, 2}) {
+    const std::string text = run(machine({"--tp", std::to_string(ranks), "--json"})).output;
+    const json measured = json::parse(text);
+    EXPECT_EQ(measured["devices_per_node"], ranks);
+    EXPECT_TRUE(measured["shares_memory"].get<bool>());
+    EXPECT_EQ(measured.contains("collectives"), ranks > 1);
+    // No product is faster than arithmetic in registers, but for noise.
+    for (const char* rates : {"rates_16_bit", "rates_32_bit"}) {
+      for (const char* operation : {"product", "input_gradient", "weight_gradient", "attention"}) {
+        for (const json& point : measured[rates][operation])
+          EXPECT_LT(point[1].get<double>(), 2 * measured[rates]["flop_per_second"].get<double>())
+              << rates << operation;
+      }
+    }
+    for (const char* format : {"bf16", "int8", "int4"}) EXPECT_EQ(measured["inference"][format].size(), 7u);
+    const std::string file = scratch.put("machine.json", text);
+    for (const char* task : {"train", "infer"}) {
+      const Words plan{"plan", "--task",  task,      "--model", "small",  "--machine",
+                       file,   "--dtype", "float32", "--json",  "--ranks"};
+      Words words = plan;
+      words.push_back(std::to_string(ranks));
+      EXPECT_GT(json::parse(run(words).output)["plans"].size(), 0u);
+      words = plan;
+      words.push_back(std::to_string(2 * ranks));
+      expect_refused(words, {"--ranks must be at most the " + std::to_string(ranks) + " devices"});
+    }
+  }
+}
+
+TEST(BenchMachine, PrintsATable) {
+  const std::string text = run(machine({"--tp", "2"})).output;
+  for (const char* part : {"shardwise bench machine, 2 ranks", "reading", "optimizer", "weight gradient",
+                           "elementwise", "all_gather in place", "reduce_scatter"})
+    EXPECT_PRED2(contains, text, part);
+}
+
+TEST(BenchMachine, RefusesBadInput) {
+  expect_refused(machine({"--tp", "0"}), {"--tp", "got 0"});
+  expect_refused(machine({"--seconds", "0"}), {"--seconds", "got 0"});
+  expect_refused(machine({"--seconds", "3601"}), {"--seconds", "got 3601"});
+  expect_refused(machine({"--model", "small"}), {"--model"});
+}
+
+}  // namespace
+}  // namespace shardwise::cli::bench_machine_test
