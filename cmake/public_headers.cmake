@@ -90,6 +90,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   plan/rate.h
   plan/saved_tensor.h
   plan/search.h
+  plan/sharded_tensors.h
   plan/snapshots.h
   plan/training_plan.h
   plan/workload.h

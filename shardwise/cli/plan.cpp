@@ -10,9 +10,15 @@
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/plan_options.h"
 #include "shardwise/cli/plan_report.h"
+#include "shardwise/cli/shapes_report.h"
 
 namespace shardwise::cli {
 namespace {
+
+/// Returns the most ranks that --min-gpus tries.
+int64_t most_ranks(const plan::Machine& machine) {
+  return machine.across_nodes ? int64_t{1} << 16 : machine.devices_per_node;
+}
 
 /// Returns 1 if a figure is outside its band.
 int check_published_figures(const PlanOptions& o) {
@@ -24,22 +30,51 @@ int check_published_figures(const PlanOptions& o) {
   return std::ranges::all_of(figures, &plan::PublishedFigure::is_in_band) ? 0 : 1;
 }
 
-int plan_training(const PlanOptions& o) {
-  const plan::Pins pins = pins_of(o);
+PlanReport training_report(const PlanOptions& o) {
   const plan::TrainingTask task = training_task(o);
   const plan::Machine machine = machine_of(o);
-  const PlanReport report{*o.model, task, machine, plan::search(task, machine, pins, memory_cap_in_bytes(o))};
+  return {*o.model, task, machine, plan::search(task, machine, pins_of(o), memory_cap_in_bytes(o))};
+}
+
+InferenceReport inference_report(const PlanOptions& o) {
+  const plan::InferenceTask task = inference_task(o);
+  const plan::Machine machine = machine_of(o);
+  return {*o.model, task, machine, plan::search(task, machine, pins_of(o).tp, memory_cap_in_bytes(o))};
+}
+
+/// Calls report(options) for --ranks, or with --min-gpus for numbers of ranks until a plan fits.
+template <class Report>
+auto report_of(PlanOptions o, const Report& report) {
+  if (!o.min_gpus) return report(o);
+  const plan::Pins pins = pins_of(o);
+  o.ranks = pins.tp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);
+  const int64_t most = most_ranks(machine_of(o));
+  check_range("plan", "--min-gpus with degrees whose product", o.ranks, 1, most);
+  auto found = report(o);
+  while (found.found.plans.empty() && 2 * o.ranks <= most) {
+    o.ranks *= 2;
+    found = report(o);
+  }
+  return found;
+}
+
+int plan_training(const PlanOptions& o) {
+  const PlanReport report = report_of(o, training_report);
   print(o.json ? to_json(report) : to_text(report, o.rows) + (o.why ? why(report) : ""));
   return report.found.plans.empty() ? 1 : 0;
 }
 
 int plan_inference(const PlanOptions& o) {
-  const plan::InferenceTask task = inference_task(o);
-  const plan::Machine machine = machine_of(o);
-  const InferenceReport report{*o.model, task, machine,
-                               plan::search(task, machine, pins_of(o).tp, memory_cap_in_bytes(o))};
+  const InferenceReport report = report_of(o, inference_report);
   print(o.json ? to_json(report) : to_text(report, o.rows));
   return report.found.plans.empty() ? 1 : 0;
+}
+
+int print_shapes(const PlanOptions& o) {
+  const plan::Workload workload = shapes_workload(o);
+  const std::vector<plan::ShardedTensor> tensors = plan::sharded_tensors(workload);
+  print(o.json ? to_json(tensors, workload.tp) : to_text(tensors, workload.tp));
+  return 0;
 }
 
 }  // namespace
@@ -54,6 +89,7 @@ int plan_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   if (options.check) return check_published_figures(options);
   validate(options);
+  if (options.shapes) return print_shapes(options);
   return options.plans_inference() ? plan_inference(options) : plan_training(options);
 }
 

@@ -77,6 +77,8 @@ void add_flags(Flags& flags, PlanOptions& o) {
                           fmt::join(config::preset_names(), ", ")));
   flags.value("--task NAME", o.task, "train or infer [train]");
   flags.value("--ranks N", o.ranks, "devices of the cluster, one rank each");
+  flags.on_off("--min-gpus", o.min_gpus,
+               "plan for the fewest devices, doubled from one, on which a plan fits, instead of --ranks");
   flags.value(
       "--machine NAME", o.machine,
       fmt::format("{}, or a file of shardwise bench machine [h100]", fmt::join(plan::machine_names(), ", ")));
@@ -109,6 +111,8 @@ void add_flags(Flags& flags, PlanOptions& o) {
   flags.value("--rows N", o.rows, "plans to print [10]");
   flags.on_off("--why", o.why, "explain the first plan against the second");
   flags.on_off("--json", o.json, "print one JSON object with every plan and every refusal");
+  flags.on_off("--shapes", o.shapes,
+               "print instead the tensors of a block, and the indices that each rank of --tp holds");
   flags.on_off("--check", o.check, "compare published figures with what is planned for them, instead");
 }
 
@@ -117,9 +121,30 @@ void validate(const PlanOptions& o) {
   TORCH_CHECK_VALUE(!o.why || !o.json, "plan: --why explains in words; got it with --json [SW0761]");
   TORCH_CHECK_VALUE(o.model, "plan: --model must name a model; got none [SW0759]");
   check_flags_of_task(o);
-  check_range("plan", "--ranks", o.ranks, 1, kMost);
+  TORCH_CHECK_VALUE(!o.shapes || o.pins.tp, "plan: --shapes needs --tp; got none [SW0777]");
+  const char* const instead = o.shapes ? "--shapes" : o.min_gpus ? "--min-gpus" : nullptr;
+  TORCH_CHECK_VALUE(!instead || o.ranks == 0, "plan: ", instead ? instead : "",
+                    " must go without --ranks; got --ranks ", o.ranks, " [SW0776]");
+  TORCH_CHECK_VALUE(!o.shapes || !o.min_gpus,
+                    "plan: --shapes is of given ranks; got it with --min-gpus [SW0778]");
+  if (!instead) check_range("plan", "--ranks", o.ranks, 1, kMost);
   check_range("plan", "--batch-size", o.batch_size.value_or(1), 1, kMost);
   check_range("plan", "--rows", o.rows, 1, kMost);
+}
+
+plan::Workload shapes_workload(const PlanOptions& o) {
+  plan::Workload workload;
+  workload.config = config_of(*o.model);
+  check_range("plan", "--tp", *o.pins.tp, 1, workload.config.num_attention_heads);
+  workload.tp = static_cast<int>(*o.pins.tp);
+  workload.parallelism = o.plans_inference() ? plan::Parallelism::tp : plan::Parallelism::tp_sp;
+  const int64_t positions = workload.config.max_position_embeddings;
+  const std::optional<int64_t> tokens = o.plans_inference() ? o.prompt_tokens : o.sequence_length;
+  workload.sequence_length = tokens.value_or(std::min<int64_t>(4096, positions));
+  check_range("plan", o.plans_inference() ? "--prompt-tokens" : "--seq-len", workload.sequence_length, 1,
+              positions);
+  workload.batch_size = o.batch_size.value_or(1);
+  return workload;
 }
 
 plan::TrainingTask training_task(const PlanOptions& o) {

@@ -24,7 +24,7 @@ struct PlanOptions {
   std::optional<std::string> quantize, head, cache_dtype;
   // Output.
   int64_t rows = 10;
-  bool why = false, json = false, check = false;
+  bool why = false, json = false, check = false, shapes = false, min_gpus = false;
 
   bool plans_inference() const { return task == "infer"; }
 };
@@ -35,6 +35,8 @@ void add_flags(Flags& flags, PlanOptions& options);
 /// naming the flag and its rule, as all below.
 void validate(const PlanOptions& options);
 
+/// Returns the workload whose tensors --shapes lists.
+plan::Workload shapes_workload(const PlanOptions& options);
 plan::TrainingTask training_task(const PlanOptions& options);
 plan::InferenceTask inference_task(const PlanOptions& options);
 plan::Pins pins_of(const PlanOptions& options);

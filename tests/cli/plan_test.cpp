@@ -150,6 +150,41 @@ TEST(Plan, ReadsAMachineFromAFile) {
   EXPECT_EQ(report(file), report("h200"));
 }
 
+TEST(Plan, FindsTheFewestDevices) {
+  const auto ranks = [](Words more) {
+    more.insert(more.end(), {"--min-gpus", "--json"});
+    const Outcome found = plan(more);
+    EXPECT_EQ(found.code, 0) << found.errors;
+    return json::parse(found.output)["ranks"].get<int64_t>();
+  };
+  // Weights of 141 GB in bf16, of 75.7 GB each device; a quarter of that in int4.
+  EXPECT_EQ(ranks({"--task", "infer", "--model", "llama-3.1-70b"}), 2);
+  EXPECT_EQ(ranks({"--task", "infer", "--model", "llama-3.1-70b", "--quantize", "int4"}), 1);
+  EXPECT_EQ(ranks({"--task", "infer", "--model", "llama-3.1-405b"}), 16);
+  EXPECT_EQ(ranks({"--task", "infer", "--model", "llama-3.1-70b", "--tp", "4"}), 4);
+  // 18 bytes a parameter: 1.27 TB and 7.3 TB. One rank fewer than half of these cannot hold them.
+  EXPECT_EQ(ranks({"--model", "llama-3.1-70b"}), 32);
+  EXPECT_EQ(ranks({"--model", "llama-3.1-405b"}), 128);
+  const test::TemporaryDirectory scratch;
+  plan::Machine node = plan::built_in_machine("h100");
+  node.across_nodes.reset();
+  const std::string file = scratch.put("node.json", plan::machine_text(node));
+  EXPECT_EQ(plan({"--model", "llama-3.1-405b", "--min-gpus", "--machine", file}).code, 1);
+}
+
+TEST(Plan, ListsTheIndicesThatRanksHold) {
+  const Outcome text = plan({"--model", "llama-3.1-8b", "--shapes", "--tp", "8", "--seq-len", "8192"});
+  EXPECT_EQ(text.code, 0) << text.errors;
+  const std::regex o_proj("o_proj +4096 x 4096 +columns +0:512 +512:1024 +1024:1536 +3584:4096\n"),
+      residual("residual stream +8192 x 1 x 4096 +tokens +0:1024 ");
+  EXPECT_TRUE(std::regex_search(text.output, o_proj)) << text.output;
+  EXPECT_TRUE(std::regex_search(text.output, residual)) << text.output;
+  const json found = json::parse(plan({"--model", "llama-3.1-8b", "--shapes", "--tp", "8", "--json"}).output);
+  EXPECT_EQ(found["tp"], 8);
+  for (const json& tensor : found["tensors"])
+    EXPECT_EQ(tensor["ranges"].size(), tensor["dim"].is_null() ? 0u : 8u) << tensor;
+}
+
 TEST(Plan, ChecksPublishedFigures) {
   const Outcome text = plan({"--check"});
   EXPECT_EQ(text.code, 0);
@@ -210,6 +245,14 @@ TEST_F(BadInput, Plan) {
   refused({{"--zero", "4"}}, {"--zero", "got 4"});
   refused({{"--recompute", "some"}}, {"--recompute", "selective", "some"});
   refused({{"--dtype", "fp8"}}, {"--dtype", "bfloat16", "fp8"});
+  expect_refused("plan", {{"--model", "gpt2"}, {"--shapes", ""}}, {"--shapes needs --tp", "got none"});
+  expect_refused("plan", {{"--model", "gpt2"}, {"--shapes", ""}, {"--tp", "13"}}, {"--tp", "12", "got 13"});
+  expect_refused("plan", {{"--model", "gpt2"}, {"--shapes", ""}, {"--tp", "2"}, {"--min-gpus", ""}},
+                 {"--shapes", "--min-gpus"});
+  expect_refused("plan", {{"--model", "gpt2"}, {"--shapes", ""}, {"--tp", "2"}, {"--seq-len", "1025"}},
+                 {"--seq-len", "1024"});
+  for (const char* flag : {"--shapes", "--min-gpus"})
+    refused({{flag, ""}, {"--tp", "2"}}, {flag, "--ranks 8"});
   const auto refused_inference = [&](Arguments changes, const std::vector<std::string>& named) {
     changes["--task"] = "infer";
     refused(changes, named);
