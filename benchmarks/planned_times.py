@@ -31,7 +31,7 @@ MODELS = {
     "gpt2 768 x 6": dict(model_type="gpt2", n_embd=768, n_layer=6, n_head=12, vocab_size=16384, n_positions=4096),
 }
 # Of steps: sequences and tokens.
-BATCHES = [(4, 256), (1, 1024)]
+BATCHES = [(2, 256), (1, 512)]
 SPLITS = {"1 rank": (1, True), "TP": (2, False), "TP+SP": (2, True)}
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 RECOMPUTE = ["none", "full"]

@@ -1,6 +1,6 @@
 // GPT-2: LayerNorm, learned positions, biases everywhere, and weights that are stored transposed (Conv1D).
-// Preset: the config.json of openai-community/gpt2. The run sets the dropout rates; those in the file have no
-// effect.
+// Presets: the config.json of openai-community/gpt2, and GPT-3. The run sets the dropout rates; those in the
+// file have no effect.
 #include "shardwise/config/family.h"
 
 #include <c10/util/Exception.h>
@@ -109,6 +109,18 @@ Config gpt2() {
   return c;
 }
 
+/// GPT-3 175B (Brown et al. 2020, table 2.1) with the blocks of GPT-2: its sparse attention is dense here.
+Config gpt3_175b() {
+  Config c = gpt2();
+  c.hidden_size = 12288;
+  c.intermediate_size = 4 * c.hidden_size;
+  c.num_hidden_layers = 96;
+  c.num_attention_heads = c.num_key_value_heads = 96;
+  c.head_dim = 128;
+  c.max_position_embeddings = 2048;
+  return c;
+}
+
 std::vector<StoredModule> modules() {
   const std::string layer = "model.layers.*.", stored = "transformer.h.*.";
   const auto projection = [&](const char* name, const char* stored_name) {
@@ -141,7 +153,7 @@ Family gpt2_family() {
           .modules = modules(),
           .optional_prefix = "transformer.",
           .redundant_suffixes = {".attn.bias", ".attn.masked_bias"},
-          .presets = {{"gpt2", gpt2()}}};
+          .presets = {{"gpt2", gpt2()}, {"gpt3-175b", gpt3_175b()}}};
 }
 
 }  // namespace shardwise::config

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shardwise/plan/collective_time.h"
+#include "shardwise/plan/inference_plan.h"
 #include "shardwise/plan/operations.h"
 #include "shardwise/plan/training_plan.h"
 
@@ -32,6 +33,9 @@ void add_parameters(Figures& figures) {
       {"llama-3.1-8b", 8'030'261'248},     {"llama-3.1-70b", 70'553'706'496},
       {"llama-3.1-405b", 405'853'388'800}, {"mistral-7b", 7'241'732'096},
       {"qwen3-32b", 32'762'123'264},       {"gpt2", 124'439'808}};
+  figures.push_back({"parameters", "gpt3-175b", "arXiv 2005.14165, table 2.1", 175.0e9,
+                     static_cast<double>(config::parameter_count(config::preset("gpt3-175b"))), -0.003,
+                     0.003});
   for (const auto& [name, count] : presets)
     figures.push_back({"parameters", name, "the model's card or file", static_cast<double>(count),
                        static_cast<double>(config::parameter_count(config::preset(name))), 0, 0});
@@ -62,6 +66,22 @@ Workload whole(const config::Config& config, int64_t sequence_length, int64_t ba
 
 double model_flop(const Workload& workload, CountedKeys keys) {
   return flop_of(micro_batch_operations(workload, /*rank=*/0, keys)).model;
+}
+
+/// Keys and values of a token in bf16.
+void add_caches(Figures& figures) {
+  const std::tuple<const char*, double, const char*> presets[] = {
+      {"llama-2-7b", 524'288, "2·32 layers·32 heads·128·2 bytes, Llama 2's card"},
+      {"llama-3.1-8b", 131'072, "2·32 layers·8 heads·128·2 bytes, Llama 3.1's card"},
+      {"llama-3.1-70b", 327'680, "2·80 layers·8 heads·128·2 bytes, Llama 3.1's card"},
+      {"llama-3.1-405b", 516'096, "2·126 layers·8 heads·128·2 bytes, Llama 3.1's card"},
+      {"gpt3-175b", 4'718'592, "2·96 layers·96 heads·128·2 bytes, arXiv 2005.14165, table 2.1"}};
+  for (const auto& [name, bytes, source] : presets) {
+    const InferenceTask task{.config = config::preset(name), .prompt_tokens = 1023, .new_tokens = 1};
+    const InferencePlan plan = evaluate(task, {}, built_in_machine("h100"));
+    figures.push_back({"bytes of a cached token", name, source, bytes,
+                       static_cast<double>(plan.memory.cache) / 1024, 0, 0});
+  }
 }
 
 void add_flop(Figures& figures) {
@@ -139,6 +159,7 @@ config::Config config_of(const PublishedGpt& model) {
 std::vector<PublishedFigure> published_figures() {
   Figures figures;
   add_parameters(figures);
+  add_caches(figures);
   add_flop(figures);
   add_all_reduces(figures);
   add_steps(figures);

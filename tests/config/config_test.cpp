@@ -283,7 +283,7 @@ TEST(Preset, AllAreValidAndUnknownNamesListThem) {
   EXPECT_EQ(error_text([] { preset("huge"); }),
             "preset: must be one of tiny, small, llama-2-7b, llama-3.2-1b, llama-3-8b, "
             "llama-3.1-8b, llama-3.1-70b, llama-3.1-405b, mistral-7b, qwen2.5-0.5b, qwen2.5-7b, qwen3-0.6b, "
-            "qwen3-32b, phi-3-mini, gpt2; got huge");
+            "qwen3-32b, phi-3-mini, gpt2, gpt3-175b; got huge");
 }
 
 TEST(ParameterCount, EqualsPublishedCounts) {
@@ -300,6 +300,7 @@ TEST(ParameterCount, EqualsPublishedCounts) {
   EXPECT_EQ(parameter_count(preset("qwen3-32b")), 32'762'123'264);
   EXPECT_EQ(parameter_count(preset("phi-3-mini")), 3'821'079'552);
   EXPECT_EQ(parameter_count(preset("gpt2")), 124'439'808);
+  EXPECT_NEAR(static_cast<double>(parameter_count(preset("gpt3-175b"))), 175.0e9, 0.5e9);
 }
 
 TEST(ParameterCount, CountsBiases) {
