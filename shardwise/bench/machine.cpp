@@ -18,8 +18,8 @@ namespace {
 using plan::Rate;
 using Makers = std::vector<std::function<SizedCalls()>>;
 
-/// Bytes that a rank sends in a collective.
 const std::vector<int64_t> kInferenceRows = {1, 2, 4, 8, 16, 64, 512};
+/// Bytes that a rank sends in a collective.
 constexpr int64_t kSentBytes[] = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
 
 double seconds_of(const Measured& measured) {
@@ -122,7 +122,7 @@ Rate measure_elementwise(const Makers& sizes, const std::string& source, Measure
   return points.take(0, source);
 }
 
-/// Sets the rates of products of inference, and that of reading memory.
+/// Sets the rates of products of inference, and that of reading memory, which is the same in every format.
 void measure_inference(plan::Machine& machine, const std::string& source, Measurements& measurements) {
   constexpr int64_t kFeatures = 2048;
   const auto of = [&](const WeightFormat& format, Rate& rate) {
@@ -144,6 +144,7 @@ void measure_inference(plan::Machine& machine, const std::string& source, Measur
   machine.inference = rates;
 }
 
+/// Returns the rates of a training step's operations.
 plan::OperationRates measure_rates(at::ScalarType dtype, const std::string& source,
                                    Measurements& measurements) {
   const ArithmeticProbe probe(dtype);

@@ -45,28 +45,57 @@ int64_t element_bytes_of(const PlanOptions& o) {
   return dtype == "float32" ? 4 : 2;
 }
 
+/// A flag, and whether it is given.
+using GivenFlags = std::vector<std::pair<const char*, bool>>;
+
+/// Calls refuse(flag) for each flag that is given.
+template <class Refuse>
+void refuse_given(const GivenFlags& flags, const Refuse& refuse) {
+  for (const auto& [flag, is_given] : flags)
+    if (is_given) refuse(flag);
+}
+
+/// Errors: c10::ValueError if a flag is given that does not matter to --shapes.
+void check_flags_of_shapes(const PlanOptions& o) {
+  TORCH_CHECK_VALUE(o.pins.tp, "plan: --shapes needs --tp; got none [SW0777]");
+  const GivenFlags others = {{"--ranks", o.ranks != 0},
+                             {"--min-gpus", o.min_gpus},
+                             {"--dtype", o.dtype.has_value()},
+                             {"--memory-cap", o.memory_cap.has_value()},
+                             {"--new-tokens", o.new_tokens.has_value()},
+                             {"--quantize", o.quantize.has_value()},
+                             {"--kv-cache-dtype", o.cache_dtype.has_value()},
+                             {"--pp", o.pins.pp.has_value()},
+                             {"--dp", o.pins.dp.has_value()},
+                             {"--micro-batch-size", o.pins.micro_batch_size.has_value()},
+                             {"--zero", o.zero.has_value()},
+                             {"--recompute", o.recompute.has_value()},
+                             {"--why", o.why}};
+  refuse_given(others, [](const char* flag) {
+    TORCH_CHECK_VALUE(false, "plan: --shapes must go without flags that change no shape; got ", flag,
+                      " [SW0778]");
+  });
+}
+
 /// Errors: c10::ValueError if a flag of the other task is given.
 void check_flags_of_task(const PlanOptions& o) {
-  const std::pair<const char*, bool> of_training[] = {
-      {"--seq-len", o.sequence_length.has_value()},
-      {"--pp", o.pins.pp.has_value()},
-      {"--dp", o.pins.dp.has_value()},
-      {"--micro-batch-size", o.pins.micro_batch_size.has_value()},
-      {"--zero", o.zero.has_value()},
-      {"--recompute", o.recompute.has_value()},
-      {"--why", o.why}};
-  const std::pair<const char*, bool> of_inference[] = {{"--prompt-tokens", o.prompt_tokens.has_value()},
-                                                       {"--new-tokens", o.new_tokens.has_value()},
-                                                       {"--quantize", o.quantize.has_value()},
-                                                       {"--group-size", o.group_size.has_value()},
-                                                       {"--head", o.head.has_value()},
-                                                       {"--kv-cache-dtype", o.cache_dtype.has_value()}};
-  const auto refuse = [&](const auto& flags) {
-    for (const auto& [flag, is_given] : flags)
-      TORCH_CHECK_VALUE(!is_given, "plan: ", flag, " must go with --task ",
-                        o.plans_inference() ? "train" : "infer", "; got --task ", o.task, " [SW0773]");
-  };
-  o.plans_inference() ? refuse(of_training) : refuse(of_inference);
+  const GivenFlags of_training = {{"--seq-len", o.sequence_length.has_value()},
+                                  {"--pp", o.pins.pp.has_value()},
+                                  {"--dp", o.pins.dp.has_value()},
+                                  {"--micro-batch-size", o.pins.micro_batch_size.has_value()},
+                                  {"--zero", o.zero.has_value()},
+                                  {"--recompute", o.recompute.has_value()},
+                                  {"--why", o.why}};
+  const GivenFlags of_inference = {{"--prompt-tokens", o.prompt_tokens.has_value()},
+                                   {"--new-tokens", o.new_tokens.has_value()},
+                                   {"--quantize", o.quantize.has_value()},
+                                   {"--group-size", o.group_size.has_value()},
+                                   {"--head", o.head.has_value()},
+                                   {"--kv-cache-dtype", o.cache_dtype.has_value()}};
+  refuse_given(o.plans_inference() ? of_training : of_inference, [&](const char* flag) {
+    TORCH_CHECK_VALUE(false, "plan: ", flag, " must go with --task ", o.plans_inference() ? "train" : "infer",
+                      "; got --task ", o.task, " [SW0773]");
+  });
 }
 
 }  // namespace
@@ -121,13 +150,10 @@ void validate(const PlanOptions& o) {
   TORCH_CHECK_VALUE(!o.why || !o.json, "plan: --why explains in words; got it with --json [SW0761]");
   TORCH_CHECK_VALUE(o.model, "plan: --model must name a model; got none [SW0759]");
   check_flags_of_task(o);
-  TORCH_CHECK_VALUE(!o.shapes || o.pins.tp, "plan: --shapes needs --tp; got none [SW0777]");
-  const char* const instead = o.shapes ? "--shapes" : o.min_gpus ? "--min-gpus" : nullptr;
-  TORCH_CHECK_VALUE(!instead || o.ranks == 0, "plan: ", instead ? instead : "",
-                    " must go without --ranks; got --ranks ", o.ranks, " [SW0776]");
-  TORCH_CHECK_VALUE(!o.shapes || !o.min_gpus,
-                    "plan: --shapes is of given ranks; got it with --min-gpus [SW0778]");
-  if (!instead) check_range("plan", "--ranks", o.ranks, 1, kMost);
+  if (o.shapes) check_flags_of_shapes(o);
+  TORCH_CHECK_VALUE(!o.min_gpus || o.ranks == 0, "plan: --min-gpus must go without --ranks; got --ranks ",
+                    o.ranks, " [SW0776]");
+  if (!o.shapes && !o.min_gpus) check_range("plan", "--ranks", o.ranks, 1, kMost);
   check_range("plan", "--batch-size", o.batch_size.value_or(1), 1, kMost);
   check_range("plan", "--rows", o.rows, 1, kMost);
 }

@@ -60,7 +60,6 @@ class Replica {
       : task_(task),
         tp_(degrees.tp),
         texts_(parts_of(task.texts, degrees.replicas)),
-        machine_(machine),
         time_(machine, task.element_bytes),
         collectives_(machine, {.ranks = degrees.tp}),
         dense_(config::dense(task.config)),
@@ -183,7 +182,6 @@ class Replica {
 
   const InferenceTask& task_;
   int64_t tp_, texts_;
-  const Machine& machine_;
   OperationTime time_;
   CollectiveTime collectives_;
   config::Config dense_;

@@ -245,14 +245,26 @@ TEST_F(BadInput, Plan) {
   refused({{"--zero", "4"}}, {"--zero", "got 4"});
   refused({{"--recompute", "some"}}, {"--recompute", "selective", "some"});
   refused({{"--dtype", "fp8"}}, {"--dtype", "bfloat16", "fp8"});
+  const auto refused_shapes = [&](const Arguments& changes, const std::vector<std::string>& named) {
+    Arguments arguments{{"--model", "gpt2"}, {"--shapes", ""}, {"--tp", "2"}};
+    for (const auto& [flag, value] : changes) arguments[flag] = value;
+    expect_refused("plan", arguments, named);
+  };
   expect_refused("plan", {{"--model", "gpt2"}, {"--shapes", ""}}, {"--shapes needs --tp", "got none"});
-  expect_refused("plan", {{"--model", "gpt2"}, {"--shapes", ""}, {"--tp", "13"}}, {"--tp", "12", "got 13"});
-  expect_refused("plan", {{"--model", "gpt2"}, {"--shapes", ""}, {"--tp", "2"}, {"--min-gpus", ""}},
-                 {"--shapes", "--min-gpus"});
-  expect_refused("plan", {{"--model", "gpt2"}, {"--shapes", ""}, {"--tp", "2"}, {"--seq-len", "1025"}},
-                 {"--seq-len", "1024"});
-  for (const char* flag : {"--shapes", "--min-gpus"})
-    refused({{flag, ""}, {"--tp", "2"}}, {flag, "--ranks 8"});
+  refused_shapes({{"--tp", "13"}}, {"--tp", "12", "got 13"});
+  refused_shapes({{"--seq-len", "1025"}}, {"--seq-len", "1024"});
+  for (const auto& [flag, value] : Arguments{{"--ranks", "8"},
+                                             {"--min-gpus", ""},
+                                             {"--dtype", "float32"},
+                                             {"--memory-cap", "8"},
+                                             {"--pp", "1"},
+                                             {"--dp", "1"},
+                                             {"--micro-batch-size", "1"},
+                                             {"--zero", "1"},
+                                             {"--recompute", "none"},
+                                             {"--why", ""}})
+    refused_shapes({{flag, value}}, {"--shapes", "got " + flag});
+  refused({{"--min-gpus", ""}}, {"--min-gpus", "--ranks 8"});
   const auto refused_inference = [&](Arguments changes, const std::vector<std::string>& named) {
     changes["--task"] = "infer";
     refused(changes, named);
