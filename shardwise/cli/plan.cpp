@@ -22,9 +22,14 @@ int64_t most_ranks(const plan::Machine& machine) {
 
 /// Returns 1 if a figure is outside its band.
 int check_published_figures(const PlanOptions& o) {
-  TORCH_CHECK_VALUE(!o.model && o.ranks == 0, "plan: --check has its own models; got ",
-                    o.model ? "--model " + base::shortened(*o.model) : fmt::format("--ranks {}", o.ranks),
-                    " [SW0763]");
+  const auto refuse = [](bool is_given, const std::string& flag) {
+    TORCH_CHECK_VALUE(!is_given, "plan: --check has its own models; got ", flag, " [SW0763]");
+  };
+  refuse(o.model.has_value(), "--model " + base::shortened(o.model.value_or("")));
+  refuse(o.ranks != 0, fmt::format("--ranks {}", o.ranks));
+  refuse(o.min_gpus, "--min-gpus");
+  refuse(o.shapes, "--shapes");
+  refuse(o.plans_inference(), "--task infer");
   const std::vector<plan::PublishedFigure> figures = plan::published_figures();
   print(o.json ? to_json(figures) : to_text(figures));
   return std::ranges::all_of(figures, &plan::PublishedFigure::is_in_band) ? 0 : 1;

@@ -45,57 +45,47 @@ int64_t element_bytes_of(const PlanOptions& o) {
   return dtype == "float32" ? 4 : 2;
 }
 
-/// A flag, and whether it is given.
-using GivenFlags = std::vector<std::pair<const char*, bool>>;
+/// A flag that only one kind of plan has, and whether it is given.
+struct OptionalFlag {
+  enum class Of { training, inference, both };
+  const char* name;
+  Of of;  // the tasks that it belongs to
+  bool matters_to_shapes;
+  bool is_given;
+};
 
-/// Calls refuse(flag) for each flag that is given.
-template <class Refuse>
-void refuse_given(const GivenFlags& flags, const Refuse& refuse) {
-  for (const auto& [flag, is_given] : flags)
-    if (is_given) refuse(flag);
+std::vector<OptionalFlag> optional_flags(const PlanOptions& o) {
+  using enum OptionalFlag::Of;
+  return {{"--seq-len", training, true, o.sequence_length.has_value()},
+          {"--pp", training, false, o.pins.pp.has_value()},
+          {"--dp", training, false, o.pins.dp.has_value()},
+          {"--micro-batch-size", training, false, o.pins.micro_batch_size.has_value()},
+          {"--zero", training, false, o.zero.has_value()},
+          {"--recompute", training, false, o.recompute.has_value()},
+          {"--why", training, false, o.why},
+          {"--prompt-tokens", inference, true, o.prompt_tokens.has_value()},
+          {"--new-tokens", inference, false, o.new_tokens.has_value()},
+          {"--quantize", inference, false, o.quantize.has_value()},
+          {"--group-size", inference, false, o.group_size.has_value()},
+          {"--head", inference, false, o.head.has_value()},
+          {"--kv-cache-dtype", inference, false, o.cache_dtype.has_value()},
+          {"--ranks", both, false, o.ranks != 0},
+          {"--min-gpus", both, false, o.min_gpus},
+          {"--dtype", both, false, o.dtype.has_value()},
+          {"--memory-cap", both, false, o.memory_cap.has_value()}};
 }
 
-/// Errors: c10::ValueError if a flag is given that does not matter to --shapes.
-void check_flags_of_shapes(const PlanOptions& o) {
-  TORCH_CHECK_VALUE(o.pins.tp, "plan: --shapes needs --tp; got none [SW0777]");
-  const GivenFlags others = {{"--ranks", o.ranks != 0},
-                             {"--min-gpus", o.min_gpus},
-                             {"--dtype", o.dtype.has_value()},
-                             {"--memory-cap", o.memory_cap.has_value()},
-                             {"--new-tokens", o.new_tokens.has_value()},
-                             {"--quantize", o.quantize.has_value()},
-                             {"--kv-cache-dtype", o.cache_dtype.has_value()},
-                             {"--pp", o.pins.pp.has_value()},
-                             {"--dp", o.pins.dp.has_value()},
-                             {"--micro-batch-size", o.pins.micro_batch_size.has_value()},
-                             {"--zero", o.zero.has_value()},
-                             {"--recompute", o.recompute.has_value()},
-                             {"--why", o.why}};
-  refuse_given(others, [](const char* flag) {
-    TORCH_CHECK_VALUE(false, "plan: --shapes must go without flags that change no shape; got ", flag,
+/// Errors: c10::ValueError if a flag is given that does not matter to the task, or to --shapes.
+void check_optional_flags(const PlanOptions& o) {
+  const auto other = o.plans_inference() ? OptionalFlag::Of::training : OptionalFlag::Of::inference;
+  TORCH_CHECK_VALUE(!o.shapes || o.pins.tp, "plan: --shapes needs --tp; got none [SW0777]");
+  for (const OptionalFlag& flag : optional_flags(o)) {
+    TORCH_CHECK_VALUE(!flag.is_given || flag.of != other, "plan: ", flag.name, " must go with --task ",
+                      o.plans_inference() ? "train" : "infer", "; got --task ", o.task, " [SW0773]");
+    TORCH_CHECK_VALUE(!flag.is_given || !o.shapes || flag.matters_to_shapes,
+                      "plan: --shapes must go without flags that change no shape; got ", flag.name,
                       " [SW0778]");
-  });
-}
-
-/// Errors: c10::ValueError if a flag of the other task is given.
-void check_flags_of_task(const PlanOptions& o) {
-  const GivenFlags of_training = {{"--seq-len", o.sequence_length.has_value()},
-                                  {"--pp", o.pins.pp.has_value()},
-                                  {"--dp", o.pins.dp.has_value()},
-                                  {"--micro-batch-size", o.pins.micro_batch_size.has_value()},
-                                  {"--zero", o.zero.has_value()},
-                                  {"--recompute", o.recompute.has_value()},
-                                  {"--why", o.why}};
-  const GivenFlags of_inference = {{"--prompt-tokens", o.prompt_tokens.has_value()},
-                                   {"--new-tokens", o.new_tokens.has_value()},
-                                   {"--quantize", o.quantize.has_value()},
-                                   {"--group-size", o.group_size.has_value()},
-                                   {"--head", o.head.has_value()},
-                                   {"--kv-cache-dtype", o.cache_dtype.has_value()}};
-  refuse_given(o.plans_inference() ? of_training : of_inference, [&](const char* flag) {
-    TORCH_CHECK_VALUE(false, "plan: ", flag, " must go with --task ", o.plans_inference() ? "train" : "infer",
-                      "; got --task ", o.task, " [SW0773]");
-  });
+  }
 }
 
 }  // namespace
@@ -149,8 +139,7 @@ void validate(const PlanOptions& o) {
   check_choice("plan", "--task", o.task, {"train", "infer"});
   TORCH_CHECK_VALUE(!o.why || !o.json, "plan: --why explains in words; got it with --json [SW0761]");
   TORCH_CHECK_VALUE(o.model, "plan: --model must name a model; got none [SW0759]");
-  check_flags_of_task(o);
-  if (o.shapes) check_flags_of_shapes(o);
+  check_optional_flags(o);
   TORCH_CHECK_VALUE(!o.min_gpus || o.ranks == 0, "plan: --min-gpus must go without --ranks; got --ranks ",
                     o.ranks, " [SW0776]");
   if (!o.shapes && !o.min_gpus) check_range("plan", "--ranks", o.ranks, 1, kMost);

@@ -43,6 +43,33 @@ TEST(BenchMachine, MeasuresWhatPlanReads) {
   }
 }
 
+// The weights that a run holds are those that are planned. Packed ones have whole panels, so sizes here need
+// no padding.
+TEST(PlannedWeights, AreThoseOfARun) {
+  const test::TemporaryDirectory scratch;
+  config::Config config = config::preset("tiny");
+  config.hidden_size = 256;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 64;
+  config.intermediate_size = 512;
+  config.vocab_size = 1024;
+  const std::string file = scratch.put("config.json", config::to_json(config));
+  for (const char* tp : {"1", "2"}) {
+    const json measured =
+        json::parse(run({"bench", "prefill", "--model-config", file, "--tp", tp, "--formats",
+                         "bf16,int8,int4", "--contexts", "8", "--seconds", "0.01", "--json"})
+                        .output);
+    ASSERT_EQ(measured["formats"].size(), 3u);
+    for (const json& format : measured["formats"]) {
+      Words plan{"plan", "--task", "infer", "--model", file, "--ranks", tp, "--tp", tp, "--json"};
+      if (format["format"] != "bf16") plan.insert(plan.end(), {"--quantize", format["format"]});
+      const json planned = json::parse(run(plan).output)["plans"][0]["memory_bytes"]["weights"];
+      EXPECT_EQ(planned, format["weight_bytes"]) << format["format"] << " tp " << tp;
+    }
+  }
+}
+
 TEST(BenchMachine, PrintsATable) {
   const std::string text = run(machine({"--tp", "2"})).output;
   for (const char* part : {"shardwise bench machine, 2 ranks", "reading", "optimizer", "weight gradient",

@@ -126,18 +126,6 @@ TEST(PlanInference, QuantizesAsAsked) {
   EXPECT_GT(weights({"--quantize", "int4", "--head", "none"}), weights({"--quantize", "int4"}));
 }
 
-// What `generate` allocates for its weights is what is planned for it.
-TEST(PlanInference, HasTheWeightsOfARun) {
-  const test::TemporaryDirectory scratch;
-  const config::Config config = config::preset("tiny");
-  const std::string file = scratch.put("config.json", config::to_json(config));
-  const Outcome found =
-      plan({"--task", "infer", "--model", file, "--ranks", "1", "--dtype", "float32", "--json"});
-  ASSERT_EQ(found.code, 0) << found.errors;
-  const json planned = json::parse(found.output);
-  EXPECT_EQ(planned["plans"][0]["memory_bytes"]["weights"], 4 * config::parameter_count(config));
-}
-
 TEST(Plan, ReadsAMachineFromAFile) {
   const test::TemporaryDirectory scratch;
   const std::string file = scratch.put("machine.json", plan::machine_text(plan::built_in_machine("h200")));
@@ -241,6 +229,10 @@ TEST_F(BadInput, Plan) {
   refused({{"--tp", "3"}}, {"divide", "3", "8 ranks"});
   refused({{"--tp", "4"}, {"--dp", "4"}}, {"divide", "16", "8 ranks"});
   refused({{"--check", ""}}, {"--check", "--model llama-3.1-8b"});
+  expect_refused("plan", {{"--check", ""}, {"--ranks", "8"}}, {"--check", "--ranks 8"});
+  expect_refused("plan", {{"--check", ""}, {"--min-gpus", ""}}, {"--check", "--min-gpus"});
+  expect_refused("plan", {{"--check", ""}, {"--shapes", ""}}, {"--check", "--shapes"});
+  expect_refused("plan", {{"--check", ""}, {"--task", "infer"}}, {"--check", "--task infer"});
   refused({{"--why", ""}, {"--json", ""}}, {"--why", "--json"});
   refused({{"--zero", "4"}}, {"--zero", "got 4"});
   refused({{"--recompute", "some"}}, {"--recompute", "selective", "some"});
