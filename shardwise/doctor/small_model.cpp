@@ -19,9 +19,11 @@ constexpr const char *kText = "text", *kConfig = "config.json";
 constexpr size_t kTextBytes = 4096;
 constexpr int64_t kScheduledSteps = 8;  // of the learning rate; the smoke test runs fewer
 
-/// Returns the smallest head_dim from 8 to the model's whose rotary part is even and not empty.
+/// Returns the smallest head_dim from 8 to the model's whose rotary part is even and not empty; with learned
+/// positions, one that leaves hidden_size near kHidden.
 int64_t head_dim_of(const Config& config) {
-  if (config.positions == config::Positions::learned) return std::min<int64_t>(config.head_dim, 4);
+  if (config.positions == config::Positions::learned)
+    return std::min(config.head_dim, std::max<int64_t>(2, kHidden / config.num_attention_heads));
   Config candidate = config;
   for (candidate.head_dim = 8; candidate.head_dim < config.head_dim; candidate.head_dim += 2) {
     if (candidate.rotary_dim() >= 2 && candidate.rotary_dim() % 2 == 0) return candidate.head_dim;
