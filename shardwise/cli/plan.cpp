@@ -52,7 +52,7 @@ template <class Report>
 auto report_of(PlanOptions o, const Report& report) {
   if (!o.min_gpus) return report(o);
   const plan::Pins pins = pins_of(o);
-  o.ranks = pins.tp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);
+  o.ranks = pins.tp.value_or(1) * pins.cp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);
   const int64_t most = most_ranks(machine_of(o));
   check_range("plan", "--min-gpus with degrees whose product", o.ranks, 1, most);
   auto found = report(o);

@@ -24,12 +24,21 @@ namespace {
 constexpr int64_t kMost = int64_t{1} << 24;
 
 config::Config config_of(const std::string& model) {
-  const auto names = config::preset_names();
-  if (std::ranges::count(names, model) > 0) return config::preset(model);
+  const auto names = config::preset_names_to_plan();
+  if (std::ranges::count(names, model) > 0) return config::preset_to_plan(model);
   TORCH_CHECK_VALUE(std::filesystem::exists(model),
                     "plan: --model must be a directory or file with a config.json, or one of ",
                     fmt::format("{}", fmt::join(names, ", ")), "; got ", base::shortened(model), " [SW0758]");
-  return config::load_config(model);
+  return config::load_config_to_plan(model);
+}
+
+/// As config_of, for what the program would have to run. Errors: c10::ValueError also beginning with `what`.
+config::Config config_to_run(const std::string& model, const char* what) {
+  config::Config config = config_of(model);
+  TORCH_CHECK_VALUE(!can_only_be_planned(config), "plan: ", what,
+                    " must go with a model without experts and latent attention; got model_type ",
+                    config.model_type, " [SW0813]");
+  return config;
 }
 
 base::Recompute recompute_of(const std::string& mode) {
@@ -59,6 +68,8 @@ std::vector<OptionalFlag> optional_flags(const PlanOptions& o) {
   return {{"--seq-len", training, true, o.sequence_length.has_value()},
           {"--pp", training, false, o.pins.pp.has_value()},
           {"--dp", training, false, o.pins.dp.has_value()},
+          {"--cp", training, false, o.pins.cp.has_value()},
+          {"--ep", training, false, o.pins.ep.has_value()},
           {"--micro-batch-size", training, false, o.pins.micro_batch_size.has_value()},
           {"--zero", training, false, o.zero.has_value()},
           {"--recompute", training, false, o.recompute.has_value()},
@@ -93,7 +104,7 @@ void check_optional_flags(const PlanOptions& o) {
 void add_flags(Flags& flags, PlanOptions& o) {
   flags.value("--model MODEL", o.model,
               fmt::format("a directory or file with a config.json, or a preset: {}",
-                          fmt::join(config::preset_names(), ", ")));
+                          fmt::join(config::preset_names_to_plan(), ", ")));
   flags.value("--task NAME", o.task, "train or infer [train]");
   flags.value("--ranks N", o.ranks, "devices of the cluster, one rank each");
   flags.on_off("--min-gpus", o.min_gpus,
@@ -120,6 +131,9 @@ void add_flags(Flags& flags, PlanOptions& o) {
               "tokens of a sequence [4096, or what the model has positions for]");
   flags.value("--pp,--pipeline-parallel-size N", o.pins.pp, "pipeline stages");
   flags.value("--dp,--data-parallel-size N", o.pins.dp, "ranks of data parallelism");
+  flags.value("--cp,--context-parallel-size N", o.pins.cp, "ranks that split each sequence");
+  flags.value("--ep,--expert-parallel-size N", o.pins.ep,
+              "ranks, of those of tp, cp and dp, that split the experts of a block");
   flags.value("--micro-batch-size N", o.pins.micro_batch_size,
               "sequences of a micro-batch [every power of two]");
   flags.value(
@@ -149,7 +163,7 @@ void validate(const PlanOptions& o) {
 
 plan::Workload shapes_workload(const PlanOptions& o) {
   plan::Workload workload;
-  workload.config = config_of(*o.model);
+  workload.config = config_to_run(*o.model, "--shapes");
   check_range("plan", "--tp", *o.pins.tp, 1, workload.config.num_attention_heads);
   workload.tp = static_cast<int>(*o.pins.tp);
   workload.parallelism = o.plans_inference() ? plan::Parallelism::tp : plan::Parallelism::tp_sp;
@@ -179,7 +193,7 @@ plan::TrainingTask training_task(const PlanOptions& o) {
 
 plan::InferenceTask inference_task(const PlanOptions& o) {
   plan::InferenceTask task;
-  task.config = config_of(*o.model);
+  task.config = config_to_run(*o.model, "--task infer");
   TORCH_CHECK_VALUE(!o.quantize || !task.config.quantization,
                     "plan: --quantize needs a model that is not quantized; got ",
                     task.config.quantization ? task.config.quantization->text() : "", " [SW0774]");
@@ -206,6 +220,8 @@ Pins pins_of(const PlanOptions& o) {
   for (const auto& [flag, pin] : {std::pair{"--tp", pins.tp},
                                   {"--pp", pins.pp},
                                   {"--dp", pins.dp},
+                                  {"--cp", pins.cp},
+                                  {"--ep", pins.ep},
                                   {"--micro-batch-size", pins.micro_batch_size}})
     if (pin) check_range("plan", flag, *pin, 1, kMost);
   if (o.zero) {

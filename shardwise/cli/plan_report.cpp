@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -20,14 +21,15 @@ using plan::Degrees;
 using plan::MemoryByClass;
 using plan::StepTime;
 using plan::TrainingPlan;
-using Axes = std::tuple<int64_t, int64_t, int64_t>;
+using Axes = std::array<int64_t, 5>;
 
 Axes axes_of(const Degrees& d) {
-  return {d.tp, d.pp, d.dp};
+  return {d.tp, d.cp, d.pp, d.dp, d.ep};
 }
 
 std::string axes_text(const Degrees& d) {
-  return fmt::format("tp {} pp {} dp {}", d.tp, d.pp, d.dp);
+  const std::string experts = d.ep > 1 ? fmt::format(" ep {}", d.ep) : "";
+  return fmt::format("tp {} cp {} pp {} dp {}{}", d.tp, d.cp, d.pp, d.dp, experts);
 }
 
 const char* text_of(base::Recompute recompute) {
@@ -49,8 +51,10 @@ Row row_of(const PlanReport& report, const TrainingPlan& plan) {
   const MemoryByClass& m = plan.memory;
   const StepTime& t = plan.time;
   return {fmt::to_string(d.tp),
+          fmt::to_string(d.cp),
           fmt::to_string(d.pp),
           fmt::to_string(d.dp),
+          fmt::to_string(d.ep),
           d.tp > 1 && d.has_sequence_parallel ? "yes" : "no",
           fmt::to_string(static_cast<int>(d.zero)),
           fmt::to_string(d.micro_batch_size),
@@ -62,10 +66,27 @@ Row row_of(const PlanReport& report, const TrainingPlan& plan) {
           milliseconds(t.total()),
           milliseconds(t.compute),
           milliseconds(t.tensor_parallel),
+          milliseconds(t.context_parallel),
+          milliseconds(t.expert_parallel),
           milliseconds(t.pipeline + t.bubble),
           milliseconds(t.data_parallel),
           fmt::format("{:.0f}", report.tokens_per_second(plan)),
           fmt::format("{:.1f} %", 100 * report.utilization(plan))};
+}
+
+/// Leaves out the columns of cp and ep if every plan has one rank of them.
+std::vector<Row> without_unused_axes(const std::vector<Row>& lines) {
+  std::vector<Row> kept(lines.size());
+  for (size_t column = 0; column < lines.front().size(); ++column) {
+    const std::string& name = lines.front()[column];
+    const bool is_unused =
+        (name == "cp" || name == "ep") && std::all_of(lines.begin() + 1, lines.end(), [&](const Row& row) {
+          return row[column] == "1" || row[column] == "0.0";
+        });
+    if (is_unused) continue;
+    for (size_t line = 0; line < lines.size(); ++line) kept[line].push_back(lines[line][column]);
+  }
+  return kept;
 }
 
 /// Returns the first plan of each combination of axes: plans are sorted by time.
@@ -115,8 +136,10 @@ std::string refusals(const PlanReport& report, int64_t rows) {
 
 ordered_json to_json(const Degrees& d) {
   return {{"tp", d.tp},
+          {"cp", d.cp},
           {"pp", d.pp},
           {"dp", d.dp},
+          {"ep", d.ep},
           {"sequence_parallel", d.has_sequence_parallel && d.tp > 1},
           {"zero", static_cast<int>(d.zero)},
           {"micro_batch_size", d.micro_batch_size},
@@ -130,8 +153,14 @@ ordered_json to_json(const MemoryByClass& m) {
 }
 
 ordered_json to_json(const StepTime& t) {
-  return {{"total", t.total()},      {"compute", t.compute}, {"tensor_parallel", t.tensor_parallel},
-          {"pipeline", t.pipeline},  {"bubble", t.bubble},   {"data_parallel", t.data_parallel},
+  return {{"total", t.total()},
+          {"compute", t.compute},
+          {"tensor_parallel", t.tensor_parallel},
+          {"context_parallel", t.context_parallel},
+          {"expert_parallel", t.expert_parallel},
+          {"pipeline", t.pipeline},
+          {"bubble", t.bubble},
+          {"data_parallel", t.data_parallel},
           {"optimizer", t.optimizer}};
 }
 
@@ -149,12 +178,13 @@ double PlanReport::tokens_per_second(const TrainingPlan& plan) const {
 
 std::string to_text(const PlanReport& report, int64_t rows) {
   const std::vector<TrainingPlan> best = best_by_axes(report.found);
-  std::vector<Row> lines = {{"tp", "pp", "dp", "sp", "zero", "micro-batch", "chunks", "recompute", "GB",
-                             "states", "activations", "step ms", "compute", "tp", "pipeline", "dp",
-                             "tokens/s", "MFU"}};
+  std::vector<Row> lines = {{"tp",          "cp",          "pp",       "dp",        "ep", "sp",
+                             "zero",        "micro-batch", "chunks",   "recompute", "GB", "states",
+                             "activations", "step ms",     "compute",  "tp",        "cp", "ep",
+                             "pipeline",    "dp",          "tokens/s", "MFU"}};
   for (size_t i = 0; i < best.size() && std::cmp_less(i, rows); ++i) lines.push_back(row_of(report, best[i]));
   std::string text = heading(report);
-  if (!best.empty()) text += table(lines);
+  if (!best.empty()) text += table(without_unused_axes(lines));
   text += fmt::format("{} plans fit, {} do not\n", report.found.plans.size(), report.found.refused.size());
   const std::string reasons = refusals(report, rows);
   return text + (reasons.empty() ? "" : "refused:\n" + reasons);
@@ -167,6 +197,8 @@ std::string why(const PlanReport& report) {
   std::vector<std::pair<double, const char*>> parts = {
       {second.compute - first.compute, "compute"},
       {second.tensor_parallel - first.tensor_parallel, "collectives of tensor parallelism"},
+      {second.context_parallel - first.context_parallel, "collectives of context parallelism"},
+      {second.expert_parallel - first.expert_parallel, "collectives of expert parallelism"},
       {second.pipeline - first.pipeline, "messages between stages"},
       {second.bubble - first.bubble, "the pipeline's bubble"},
       {second.data_parallel - first.data_parallel, "collectives of data parallelism that no pass hides"},
@@ -196,6 +228,7 @@ std::string to_json(const PlanReport& report) {
     refused.push_back({{"degrees", to_json(one.degrees)}, {"reason", one.reason}});
   return json_line({{"model", report.model},
                     {"parameters", config::parameter_count(report.task.config)},
+                    {"active_parameters", config::active_parameter_count(report.task.config)},
                     {"machine", report.machine.name},
                     {"ranks", report.task.ranks},
                     {"sequence_length", report.task.sequence_length},

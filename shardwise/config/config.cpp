@@ -61,6 +61,25 @@ void check_sizes(const Config& c, const Rules& rules) {
                 " for ", c.head_dim);
 }
 
+void check_experts(const Experts& e, const Config& c, const Rules& rules) {
+  rules.size("num_experts", e.count);
+  rules.require(e.per_token >= 1 && e.per_token <= e.count, "num_experts_per_tok",
+                "from 1 to the number of experts", e.per_token, " of ", e.count);
+  rules.size("moe_intermediate_size", e.intermediate_size);
+  rules.require(e.shared_size >= 0 && e.shared_size <= std::numeric_limits<int32_t>::max(),
+                "n_shared_experts", "such that their features are from 0 to 2147483647", e.shared_size);
+  rules.require(e.first_dense_layers >= 0 && e.first_dense_layers <= c.num_hidden_layers,
+                "first_k_dense_replace", "from 0 to num_hidden_layers", e.first_dense_layers);
+}
+
+void check_latent_attention(const LatentAttention& a, const Rules& rules) {
+  rules.size("q_lora_rank", a.q_lora_rank);
+  rules.size("kv_lora_rank", a.kv_lora_rank);
+  rules.size("qk_rope_head_dim", a.qk_rope_head_dim);
+  rules.size("qk_nope_head_dim", a.qk_nope_head_dim);
+  rules.size("v_head_dim", a.v_head_dim);
+}
+
 void check_window(const Config& c, const Rules& rules) {
   if (c.sliding_window) rules.size("sliding_window", *c.sliding_window);
   const auto types = static_cast<int64_t>(c.sliding_layers.size());
@@ -94,7 +113,8 @@ void check_total(const Config& c, const std::string& where) {
   const double layer =
       h * (4 * heads + 3.0 * c.intermediate_size + 8) + 4 * heads + 4.0 * c.intermediate_size;
   const double positions = c.positions == Positions::learned ? h * c.max_position_embeddings : 0;
-  const double most = 2 * h * c.vocab_size + positions + layer * c.num_hidden_layers;
+  const double experts = c.experts ? 3.0 * h * c.experts->count * c.experts->intermediate_size : 0;
+  const double most = 2 * h * c.vocab_size + positions + (layer + experts) * c.num_hidden_layers;
   TORCH_CHECK_VALUE(most < 1e18, where, ": must describe fewer than 1e18 parameters; got about ", most,
                     " [SW0198]");
 }
@@ -116,6 +136,8 @@ void validate(const Config& config, const std::string& where) {
   check_sizes(config, rules);
   check_window(config, rules);
   check_numbers(config, rules);
+  if (config.experts) check_experts(*config.experts, config, rules);
+  if (config.latent_attention) check_latent_attention(*config.latent_attention, rules);
   check_total(config, where);
   check_quantization(config, where);
 }

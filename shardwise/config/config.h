@@ -29,6 +29,32 @@ enum class Positions { rotary, learned };
 /// silu(gate)·up of two projections; or gelu of one projection, by its tanh approximation or exactly.
 enum class Activation { silu_gated, gelu_tanh, gelu };
 
+/// The routed experts of a mixture of experts: in most blocks each token passes through some of many MLPs.
+/// Source: Fedus et al. 2021 (arXiv 2101.03961); shared experts: Dai et al. 2024 (arXiv 2401.06066).
+struct Experts {
+  int64_t count = 0;               // of a block
+  int64_t per_token = 0;           // that a token passes through
+  int64_t intermediate_size = 0;   // features inside an expert
+  int64_t shared_size = 0;         // features inside the MLP that all tokens pass through as well; 0: none
+  int64_t first_dense_layers = 0;  // blocks at the beginning that have an MLP instead
+  bool has_score_bias = false;     // one value per expert that only their choice depends on
+  bool operator==(const Experts&) const = default;
+};
+
+/// Multi-head latent attention: queries, keys and values are projected from short vectors, of which the cache
+/// keeps that of the keys and values. Source: DeepSeek-V2 (arXiv 2405.04434), section 2.1.
+struct LatentAttention {
+  int64_t q_lora_rank = 0;       // features of the queries' vector
+  int64_t kv_lora_rank = 0;      // of the keys' and values'
+  int64_t qk_rope_head_dim = 0;  // features of a head that RoPE rotates; those of the keys are of all heads
+  int64_t qk_nope_head_dim = 0;  // features of a head that RoPE leaves
+  int64_t v_head_dim = 0;        // features of a head's value
+  bool operator==(const LatentAttention&) const = default;
+
+  /// Features of a token that the cache keeps.
+  int64_t cached_features() const { return kv_lora_rank + qk_rope_head_dim; }
+};
+
 /// Bounds num_hidden_layers, because some families list their layers and a config.json may be malicious.
 inline constexpr int64_t kMaxLayers = 10'000;
 
@@ -64,6 +90,10 @@ struct Config {
   /// transformers does; the model never produces them.
   std::vector<int64_t> eos_token_id;
   std::optional<Quantization> quantization;  // nullopt: no weight is quantized
+  std::optional<Experts> experts;            // nullopt: every block has one MLP
+  /// nullopt: queries, keys and values are projected from the residual stream. Otherwise head_dim is that of
+  /// queries and keys.
+  std::optional<LatentAttention> latent_attention;
   bool operator==(const Config&) const = default;
 
   /// Returns true if the MLP has a gate beside its up projection.
@@ -71,9 +101,20 @@ struct Config {
   /// Returns the number of rotated elements per head. In a valid config with rotary positions it is even and
   /// from 2 to head_dim.
   int64_t rotary_dim() const { return static_cast<int64_t>(head_dim * partial_rotary_factor); }
+  /// Returns whether the MLP of a layer is a mixture of experts.
+  bool has_experts(int64_t layer) const { return experts && layer >= experts->first_dense_layers; }
+  /// Returns the features inside the MLP of a layer that all its tokens pass through; 0: it has none.
+  int64_t mlp_size(int64_t layer) const {
+    return has_experts(layer) ? experts->shared_size : intermediate_size;
+  }
   /// Returns the sliding window of a layer, or nullopt if its queries attend to all earlier positions.
   std::optional<int64_t> window_of(int64_t layer) const;
 };
+
+/// Returns whether the library has no layers for the model, so that only plans can be made for it.
+inline bool can_only_be_planned(const Config& config) {
+  return config.experts || config.latent_attention;
+}
 
 /// Parses and validates a config.json; `where` names it in errors (a path).
 /// Accepts the fields of transformers 4 (rope_theta, rope_scaling, torch_dtype) and 5 (rope_parameters,
@@ -82,6 +123,8 @@ Config parse_config(const std::string& json_text, const std::string& where);
 
 /// Loads a config.json, or the config.json of a directory. Errors: those of parse_config; base::FileError.
 Config load_config(const std::string& path);
+/// As load_config, but also of models that can only be planned: mixtures of experts and latent attention.
+Config load_config_to_plan(const std::string& path);
 
 /// Returns a config.json that transformers 4 and 5 and parse_config read back as `config`: it contains the
 /// fields of both versions. Errors: c10::ValueError for a config that the family's config.json cannot
@@ -104,9 +147,15 @@ void warn_of_unknown_tokens(const Config& config, const std::string& command);
 Config preset(const std::string& name);
 /// Returns the names that `preset` knows.
 std::vector<std::string> preset_names();
+/// As `preset`, but also of models that can only be planned.
+Config preset_to_plan(const std::string& name);
+/// Returns the names that `preset_to_plan` knows.
+std::vector<std::string> preset_names_to_plan();
 
 /// Returns the number of parameters of the full model; a tied lm_head counts once.
 int64_t parameter_count(const Config& config);
+/// Returns the number of parameters that a token passes through: of all experts only those chosen for it.
+int64_t active_parameter_count(const Config& config);
 
 /// Returns the rotary frequencies in radians per position, one for each pair of rotated elements, including
 /// Llama 3's scaling; empty for learned positions.

@@ -46,11 +46,24 @@ const std::vector<Family>& families() {
   return table;
 }
 
+const std::vector<Family>& planned_families() {
+  static const std::vector<Family> table = {mixtral_family(), qwen3_moe_family(), deepseek_v3_family()};
+  return table;
+}
+
+std::vector<Family> all_families() {
+  std::vector<Family> all = families();
+  all.insert(all.end(), planned_families().begin(), planned_families().end());
+  return all;
+}
+
 const Family& family_of(const std::string& model_type, const std::string& where) {
   std::vector<std::string> known;
-  for (const Family& family : families()) {
-    if (family.model_type == model_type) return family;
-    known.push_back(family.model_type);
+  for (const std::vector<Family>* kind : {&families(), &planned_families()}) {
+    for (const Family& family : *kind) {
+      if (family.model_type == model_type) return family;
+      known.push_back(family.model_type);
+    }
   }
   C10_THROW_ERROR(ValueError, fmt::format("{}: model_type must be one of {}; got {} [SW0178]", where,
                                           fmt::join(known, ", "), model_type));

@@ -43,11 +43,15 @@ struct Family {
   std::string field_name(const std::string& field) const;
 };
 
-/// Returns all families, in the order in which errors list them.
+/// Returns the families that this library runs, in the order in which errors list them.
 const std::vector<Family>& families();
+/// Returns the families that can only be planned. They have no `write` and no modules.
+const std::vector<Family>& planned_families();
+/// Returns families() and planned_families().
+std::vector<Family> all_families();
 
-/// Returns the family of a model_type. Errors: c10::ValueError beginning with `where` that lists the known
-/// ones.
+/// Returns the family of a model_type, of both kinds. Errors: c10::ValueError beginning with `where` that
+/// lists the known ones.
 const Family& family_of(const std::string& model_type, const std::string& where = "config");
 
 /// The names of one of our parameters in a family's files: one, or one per segment.
@@ -64,5 +68,8 @@ Family qwen2_family();
 Family qwen3_family();
 Family phi3_family();
 Family gpt2_family();
+Family mixtral_family();
+Family qwen3_moe_family();
+Family deepseek_v3_family();
 
 }  // namespace shardwise::config

@@ -12,9 +12,17 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 
-}  // namespace
+/// A config.json and what names it in errors.
+struct ConfigText {
+  std::string text, where;
+};
 
-Config parse_config(const std::string& json_text, const std::string& where) {
+ConfigText read_config(const std::string& path) {
+  const std::string file = base::is_directory(path) ? path + "/config.json" : path;
+  return {base::read_text(file, kMaxConfigBytes), file};
+}
+
+Config parse_config_to_plan(const std::string& json_text, const std::string& where) {
   const nlohmann::json parsed = base::parse_json(json_text, where);
   const base::Fields fields(parsed, where + ": ");
   const Family& family = family_of(fields.text("model_type"), where);
@@ -24,9 +32,27 @@ Config parse_config(const std::string& json_text, const std::string& where) {
   return config;
 }
 
+void check_runs(const Config& config, const std::string& where) {
+  TORCH_CHECK_VALUE(!can_only_be_planned(config), where, ": model_type ", config.model_type,
+                    " can only be planned (shardwise plan), not run [SW0807]");
+}
+
+}  // namespace
+
+Config parse_config(const std::string& json_text, const std::string& where) {
+  Config config = parse_config_to_plan(json_text, where);
+  check_runs(config, where);
+  return config;
+}
+
 Config load_config(const std::string& path) {
-  const std::string file = base::is_directory(path) ? path + "/config.json" : path;
-  return parse_config(base::read_text(file, kMaxConfigBytes), file);
+  const auto [text, where] = read_config(path);
+  return parse_config(text, where);
+}
+
+Config load_config_to_plan(const std::string& path) {
+  const auto [text, where] = read_config(path);
+  return parse_config_to_plan(text, where);
 }
 
 std::string with_quantization(const std::string& json_text, const Quantization& quantization) {
@@ -36,6 +62,7 @@ std::string with_quantization(const std::string& json_text, const Quantization& 
 }
 
 std::string to_json(const Config& config) {
+  check_runs(config, "config");
   const Family& family = family_of(config.model_type);
   OrderedJson out;
   out["architectures"] = {family.architecture};

@@ -74,8 +74,33 @@ class TableBuilder {
       add(name + ".bias", {h}, ShardRule::replicated(), ParameterUse::on_residual, Init::constant(0));
   }
 
+  /// Queries, keys and values come from short vectors, which every rank computes; only what is made of them
+  /// is split by heads.
+  void latent_attention(const std::string& name, const LatentAttention& latent) {
+    const Config& c = config_;
+    const base::Split& heads = layout_.heads;
+    const Init init = Init::normal(c.initializer_range);
+    const int64_t keys_and_values = latent.qk_nope_head_dim + latent.v_head_dim;
+    const auto down = [&](const std::string& module, int64_t features) {
+      add(name + module + ".weight", {features, c.hidden_size}, ShardRule::replicated(),
+          ParameterUse::on_residual, init);
+    };
+    const auto up = [&](const std::string& module, int64_t of_head, int64_t features) {
+      add(name + module + ".weight", {c.num_attention_heads * of_head, features},
+          ShardRule::sharded(/*dim=*/0, heads, of_head), ParameterUse::sharded, init);
+    };
+    down("q_a_proj", latent.q_lora_rank);
+    norm(name + "q_a_layernorm", latent.q_lora_rank, Norm::rms, ParameterUse::on_residual);
+    up("q_b_proj", c.head_dim, latent.q_lora_rank);
+    down("kv_a_proj_with_mqa", latent.cached_features());
+    norm(name + "kv_a_layernorm", latent.kv_lora_rank, Norm::rms, ParameterUse::on_residual);
+    up("kv_b_proj", keys_and_values, latent.kv_lora_rank);
+    row(name + "o_proj", ShardRule::sharded(/*dim=*/1, heads, latent.v_head_dim), /*has_bias=*/false);
+  }
+
   void attention(const std::string& name) {
     const Config& c = config_;
+    if (c.latent_attention) return latent_attention(name, *c.latent_attention);
     const auto& [heads, kv_heads, ffn, vocab] = layout_;
     const ShardRule qkv{/*dim=*/0, {{heads, c.head_dim}, {kv_heads, c.head_dim}, {kv_heads, c.head_dim}}};
     column(name + "qkv_proj", qkv, c.qkv_bias, quantized_format(c));
@@ -86,8 +111,8 @@ class TableBuilder {
     row(name + "o_proj", ShardRule::sharded(/*dim=*/1, heads, c.head_dim), c.attention_out_bias);
   }
 
-  void mlp(const std::string& name) {
-    const base::Split& ffn = layout_.ffn;
+  /// `ffn`: the features inside.
+  void mlp(const std::string& name, const base::Split& ffn) {
     const ShardRule gate_up{/*dim=*/0, {{ffn}, {ffn}}}, up = ShardRule::sharded(/*dim=*/0, ffn);
     const bool is_gated = config_.is_gated();
     column(name + (is_gated ? "gate_up_proj" : "up_proj"), is_gated ? gate_up : up, config_.mlp_bias,
@@ -95,13 +120,33 @@ class TableBuilder {
     row(name + "down_proj", ShardRule::sharded(/*dim=*/1, ffn), config_.mlp_bias);
   }
 
+  /// Router and experts, which tensor parallelism does not split.
+  void experts(const std::string& name, const Experts& experts) {
+    const int64_t n = experts.count, f = experts.intermediate_size, h = config_.hidden_size;
+    const Init init = Init::normal(config_.initializer_range);
+    const auto whole = [&](const std::string& of, std::vector<int64_t> shape) {
+      add(name + of, std::move(shape), ShardRule::replicated(), ParameterUse::on_residual, init);
+    };
+    whole("gate.weight", {n, h});
+    if (experts.has_score_bias) whole("gate.e_score_correction_bias", {n});
+    whole("experts.gate_up_proj", {n, 2 * f, h});
+    whole("experts.down_proj", {n, h, f});
+    if (experts.shared_size > 0)
+      mlp(name + "shared_experts.", base::Split::even("shared ffn", experts.shared_size, ranks()));
+  }
+  int ranks() const { return layout_.vocab.ranks(); }
+
   void block(int64_t number) {
     block_ = number;
     const std::string name = "model.layers." + std::to_string(number) + ".";
     norm(name + "input_layernorm", config_.hidden_size, config_.norm, ParameterUse::on_residual);
     attention(name + "self_attn.");
     norm(name + "post_attention_layernorm", config_.hidden_size, config_.norm, ParameterUse::on_residual);
-    mlp(name + "mlp.");
+    if (config_.has_experts(number)) {
+      experts(name + "mlp.", *config_.experts);
+    } else {
+      mlp(name + "mlp.", layout_.ffn);
+    }
     block_ = std::nullopt;
   }
 
@@ -135,6 +180,14 @@ int64_t parameter_count(const Config& config) {
   int64_t count = 0;
   for (const ParameterInfo& parameter : ParameterTable(config)) count += parameter.numel();
   return count;
+}
+
+int64_t active_parameter_count(const Config& config) {
+  if (!config.experts) return parameter_count(config);
+  const Experts& e = *config.experts;
+  const int64_t of_one = 3 * config.hidden_size * e.intermediate_size;
+  return parameter_count(config) -
+         (config.num_hidden_layers - e.first_dense_layers) * (e.count - e.per_token) * of_one;
 }
 
 std::string module_name(const std::string& parameter) {

@@ -30,7 +30,11 @@ bool RankGroup::crosses_nodes(const Machine& machine) const {
 }
 
 CollectiveTime::CollectiveTime(const Machine& machine, const RankGroup& group)
-    : ranks_(group.ranks), bytes_per_second_(reached(machine.within_node)) {
+    : ranks_(group.ranks),
+      bytes_per_second_(reached(machine.within_node)),
+      ranks_in_node_(group.ranks_in_node(machine)),
+      within_bytes_per_second_(bytes_per_second_),
+      across_bytes_per_second_(machine.across_nodes ? reached(*machine.across_nodes) : bytes_per_second_) {
   const bool crosses = group.crosses_nodes(machine);
   TORCH_CHECK_VALUE(!crosses || machine.across_nodes, "plan: machine ", machine.name, " is one node of ",
                     machine.devices_per_node, " devices; got a group of ", group.ranks, " [SW0766]");
@@ -41,7 +45,7 @@ CollectiveTime::CollectiveTime(const Machine& machine, const RankGroup& group)
     if (machine.collectives && machine.collectives->ranks == ranks_) measured_ = machine.collectives;
     return;
   }
-  const double ports = static_cast<double>(group.ranks_in_node(machine)), across = ports * reached(link);
+  const double ports = static_cast<double>(ranks_in_node_), across = ports * reached(link);
   bytes_per_second_ = ports > 1 ? std::min(bytes_per_second_, across) : across;
 }
 
@@ -55,6 +59,14 @@ double CollectiveTime::reduce_scatter(double bytes) const {
 
 double CollectiveTime::all_reduce(double bytes) const {
   return measured_ ? measured_->all_reduce.seconds(bytes) : ring(bytes, 2);
+}
+
+double CollectiveTime::all_to_all(double bytes) const {
+  if (ranks_ == 1) return 0;
+  const auto others = static_cast<double>(ranks_ - 1), in_node = static_cast<double>(ranks_in_node_ - 1);
+  const double within = bytes * in_node / others, across = bytes - within;
+  return seconds_per_call_ + others * seconds_per_hop_ +
+         std::max(within / within_bytes_per_second_, across / across_bytes_per_second_);
 }
 
 double CollectiveTime::send(double bytes) const {

@@ -30,6 +30,9 @@ class CollectiveTime {
   double reduce_scatter(double bytes) const;
   /// Returns the seconds of an all_reduce in which each rank sends `bytes`, in both halves together.
   double all_reduce(double bytes) const;
+  /// Returns the seconds of an all_to_all in which each rank sends `bytes`, as much to each other one. All
+  /// messages are sent at once: those within a node over its link, the others over a rank's own port.
+  double all_to_all(double bytes) const;
   /// Returns the seconds of a message of `bytes` to the next rank.
   double send(double bytes) const;
   /// Returns the seconds of all calls.
@@ -41,6 +44,8 @@ class CollectiveTime {
   int64_t ranks_;
   std::optional<MeasuredCollectives> measured_;
   double bytes_per_second_, seconds_per_call_, seconds_per_hop_;
+  int64_t ranks_in_node_;
+  double within_bytes_per_second_, across_bytes_per_second_;  // of one rank
 };
 
 }  // namespace shardwise::plan

@@ -20,28 +20,32 @@ class Costs {
     const int64_t local = base::Split::even("message", elements, workload_.tp).range(rank_).size();
     return once(&Collectives::all_reduce, (local * (workload_.tp - 1) + elements - local) * element_bytes);
   }
-  /// Gathers the residual stream's sequence shards.
-  Collectives all_gather() const {
-    return once(&Collectives::all_gather, shard_.residual_rows * row_bytes() * (workload_.tp - 1));
+  /// Gathers the sequence shards of rows of `features`.
+  Collectives all_gather(int64_t features) const {
+    return once(&Collectives::all_gather, shard_.residual_rows * row_bytes(features) * (workload_.tp - 1));
   }
-  Collectives reduce_scatter() const {
-    return once(&Collectives::reduce_scatter, (shard_.rows - shard_.residual_rows) * row_bytes());
+  Collectives reduce_scatter(int64_t features) const {
+    return once(&Collectives::reduce_scatter, (shard_.rows - shard_.residual_rows) * row_bytes(features));
   }
 
-  Passes column(const RequiredGradients& required) const {
-    if (is_tp()) return {{}, when(required.input, all_reduce_hidden())};
+  /// `features`: of the layer's input.
+  Passes column(const RequiredGradients& required, int64_t features) const {
+    if (is_tp()) return {{}, when(required.input, all_reduce_rows(features))};
     const bool gathers = required.weight && workload_.column_input_storage != ColumnInputStorage::gathered;
-    return {all_gather(), when(gathers, all_gather()) + when(required.input, reduce_scatter())};
+    return {all_gather(features),
+            when(gathers, all_gather(features)) + when(required.input, reduce_scatter(features))};
   }
   /// The head's gradients are computed, and that of its input is reduced, in the forward.
   Collectives loss(const RequiredGradients& head) const {
-    const Collectives reduction = when(head.input, is_tp() ? all_reduce_hidden() : reduce_scatter());
-    return (is_tp() ? Collectives{} : all_gather()) + loss_terms() + reduction;
+    const Collectives reduction =
+        when(head.input, is_tp() ? all_reduce_rows(hidden()) : reduce_scatter(hidden()));
+    return (is_tp() ? Collectives{} : all_gather(hidden())) + loss_terms() + reduction;
   }
   Passes row(const RequiredGradients& required) const {
-    if (is_tp()) return {all_reduce_hidden(), {}};
-    return {reduce_scatter(), when(required.input || required.weight, all_gather())};
+    if (is_tp()) return {all_reduce_rows(hidden()), {}};
+    return {reduce_scatter(hidden()), when(required.input || required.weight, all_gather(hidden()))};
   }
+  int64_t hidden() const { return workload_.config.hidden_size; }
 
  private:
   bool is_tp() const { return workload_.parallelism == Parallelism::tp; }
@@ -51,9 +55,9 @@ class Costs {
     if (workload_.tp > 1) one.*kind = {1, bytes};
     return one;
   }
-  int64_t row_bytes() const { return workload_.config.hidden_size * workload_.element_bytes; }
-  Collectives all_reduce_hidden() const {
-    return all_reduce(shard_.rows * workload_.config.hidden_size, workload_.element_bytes);
+  int64_t row_bytes(int64_t features) const { return features * workload_.element_bytes; }
+  Collectives all_reduce_rows(int64_t features) const {
+    return all_reduce(shard_.rows * features, workload_.element_bytes);
   }
 
   /// One all_gather for each chunk of rows.
@@ -92,6 +96,12 @@ Passes operator+(const Passes& a, const Passes& b) {
   return {a.forward + b.forward, a.backward + b.backward};
 }
 
+/// Returns the features that column-parallel attention reads.
+int64_t attention_input(const config::Config& config) {
+  const auto& latent = config.latent_attention;
+  return latent ? latent->q_lora_rank + latent->cached_features() : config.hidden_size;
+}
+
 Workload half_batch(Workload workload, const base::Range& batch) {
   workload.batch_size = batch.size();
   workload.split_batch = false;
@@ -124,9 +134,11 @@ Passes block_communication(const Workload& workload, int rank, int64_t layer) {
   }
   const Costs costs(workload, rank);
   const RequiredByBlock required = required_by_block(workload, layer);
-  const Passes without_down =
-      costs.column(required.qkv) + costs.row(required.out) + costs.column(required.mlp);
-  Passes passes = without_down + costs.row(required.down);
+  const bool has_mlp = workload.config.mlp_size(layer) > 0;
+  Passes without_down =
+      costs.column(required.qkv, attention_input(workload.config)) + costs.row(required.out);
+  if (has_mlp) without_down = without_down + costs.column(required.mlp, costs.hidden());
+  Passes passes = has_mlp ? without_down + costs.row(required.down) : without_down;
   // Backward repeats the forward except its last reduction.
   if (workload.recompute == Recompute::full && required.any())
     passes.backward = without_down.forward + passes.backward;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "shardwise/plan/expert_shard.h"
 #include "shardwise/plan/parameters.h"
 #include "shardwise/plan/required_gradients.h"
 #include "shardwise/plan/sizes.h"
@@ -56,6 +57,26 @@ class CandidateList {
         required.weight);
   }
 
+  /// Every rank computes the latents of the rows of its residual stream.
+  void add_latents() {
+    const auto& latent = workload_.config.latent_attention;
+    if (!latent) return;
+    const int64_t row = (latent->q_lora_rank + latent->cached_features()) * workload_.element_bytes;
+    add(SavedTensor::latents, sizes_.shard().residual_rows * row, /*is_read=*/true);
+    add(SavedTensor::normalized_latents, sizes_.shard().residual_rows * row, /*is_read=*/true);
+  }
+  /// What router and experts save.
+  void add_experts() {
+    using enum SavedTensor;
+    const config::Experts& experts = *workload_.config.experts;
+    const int64_t rows = expert_shard(workload_).rows, e = workload_.element_bytes;
+    add(router_scores, sizes_.statistics(sizes_.shard().residual_rows * experts.count), /*is_read=*/true);
+    add(expert_input, rows * workload_.config.hidden_size * e, /*is_read=*/true);
+    add(expert_gate_and_up, rows * 2 * experts.intermediate_size * e, /*is_read=*/true);
+    add(expert_down_input, rows * experts.intermediate_size * e, /*is_read=*/true);
+    add(expert_output, rows * workload_.config.hidden_size * e, /*is_read=*/true);
+  }
+
   const Sizes& sizes() const { return sizes_; }
   Candidates take() { return std::move(list_); }
 
@@ -68,13 +89,13 @@ class CandidateList {
 void add_attention(CandidateList& tensors, const RequiredByBlock& required) {
   using enum SavedTensor;
   const Sizes& sizes = tensors.sizes();
-  const int64_t queries = sizes.features(sizes.query_features()), keys = sizes.features(sizes.key_features());
   const bool attends = required.attention.any;
   tensors.add_column_input(qkv_input, required.qkv);
-  tensors.add(q, queries, attends);
-  tensors.add(k, keys, attends);
-  tensors.add(v, keys, attends);
-  tensors.add(attention_output, queries, attends || required.out.weight);
+  tensors.add_latents();
+  tensors.add(q, sizes.features(sizes.query_features()), attends);
+  tensors.add(k, sizes.features(sizes.key_features()), attends);
+  tensors.add(v, sizes.features(sizes.value_features()), attends);
+  tensors.add(attention_output, sizes.features(sizes.output_features()), attends || required.out.weight);
   tensors.add(attention_lse, sizes.shard().heads * sizes.statistics(sizes.shard().rows), attends);
 }
 
@@ -90,6 +111,7 @@ Candidates block_candidates(const Workload& workload, int rank, int64_t layer) {
   tensors.add(workload.config.is_gated() ? gate_and_up : up, sizes.features(sizes.inner_features()),
               required.activation.any);
   tensors.add(down_input, sizes.features(sizes.shard().ffn), required.down.weight);
+  if (workload.config.has_experts(layer)) tensors.add_experts();
   return tensors.take();
 }
 
@@ -144,7 +166,9 @@ SavedAllocations saved_by_block(const Workload& workload, int rank, int64_t laye
   SavedAllocations allocations = read_by_block(workload, rank, layer);
   // The activation's saved input is what selective recomputation starts from (nn::recompute_input).
   if (workload.recompute == Recompute::selective && required.activation.any)
-    std::erase_if(allocations, [](const auto& saved) { return saved.tensor == SavedTensor::down_input; });
+    std::erase_if(allocations, [](const auto& saved) {
+      return saved.tensor == SavedTensor::down_input || saved.tensor == SavedTensor::expert_down_input;
+    });
   return allocations;
 }
 

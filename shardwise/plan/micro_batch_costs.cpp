@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "shardwise/plan/collective_time.h"
+#include "shardwise/plan/context_parallel.h"
+#include "shardwise/plan/expert_shard.h"
 #include "shardwise/plan/memory.h"
 #include "shardwise/plan/operation_time.h"
 #include "shardwise/plan/parameters.h"
@@ -12,24 +14,10 @@ namespace shardwise::plan {
 namespace {
 
 constexpr int kRank = 0;  // has the largest shard of everything
-
-/// The model of three blocks with the attention of `layer`.
-Workload three_blocks(Workload workload, int64_t layer) {
-  config::Config& c = workload.config;
-  const std::optional<int64_t> window = c.window_of(layer);
-  c.num_hidden_layers = 3;
-  c.sliding_window = window;
-  c.sliding_layers.clear();
-  return workload;
-}
-
-Workload with_block(Workload workload, int64_t block) {
-  workload.stage = base::Range{block, block + 1};
-  return workload;
-}
+constexpr int64_t kFirst = 0, kInner = 1, kLast = 2;
 
 LayerCosts costs_of(const Workload& workload, const Operations& operations, const Collectives& collectives,
-                    int64_t saved_bytes, const Machine& machine) {
+                    const Machine& machine) {
   const OperationTime time(machine, workload.element_bytes);
   LayerCosts costs;
   for (const Operation& one : operations) {
@@ -37,21 +25,60 @@ LayerCosts costs_of(const Workload& workload, const Operations& operations, cons
     costs.backward += time.backward(one);
   }
   costs.tensor_parallel = CollectiveTime(machine, {.ranks = workload.tp}).of(collectives);
-  costs.saved_bytes = saved_bytes;
   return costs;
 }
 
-int64_t parameters_of(const Workload& workload) {
-  int64_t elements = 0;
-  for (const LocalParameter& parameter : local_parameters(workload, kRank)) elements += parameter.elements;
-  return elements;
+/// Rows are sent to the experts and back, and their gradients the other way. A repeated forward does not need
+/// them back.
+double expert_seconds(const Workload& workload, const Machine& machine) {
+  if (!workload.config.experts) return 0;
+  const int64_t row = workload.config.hidden_size * workload.element_bytes;
+  const auto bytes = static_cast<double>(expert_shard(workload).sent_rows * row);
+  const double calls = workload.recompute == Recompute::full ? 5 : 4;
+  return calls * CollectiveTime(machine, {.ranks = workload.ep}).all_to_all(bytes);
+}
+
+void add_parameters(LayerCosts& costs, const Workload& workload) {
+  for (const LocalParameter& parameter : local_parameters(workload, kRank))
+    (parameter.is_expert ? costs.expert_parameters : costs.parameters) += parameter.elements;
+}
+
+LayerCosts block_costs(const Workload& one, const Machine& machine) {
+  LayerCosts costs = costs_of(one, block_operations(one, kRank, kInner, CountedKeys::visible),
+                              block_communication(one, kRank, kInner).both(), machine);
+  costs.context_parallel = CollectiveTime(machine, {.ranks = one.cp, .stride = one.tp})
+                               .of(context_communication(one, kRank).both());
+  costs.expert_parallel = expert_seconds(one, machine);
+  costs.saved_bytes = total(saved_by_block(one, kRank, kInner));
+  add_parameters(costs, one);
+  return costs;
+}
+
+/// The gradients of what the experts save, and the rows and their gradients on their way.
+int64_t expert_buffers(const Workload& workload) {
+  if (!workload.config.experts) return 0;
+  const int64_t features = 2 * workload.config.hidden_size + 3 * workload.config.experts->intermediate_size;
+  return expert_shard(workload).rows * features * workload.element_bytes;
 }
 
 /// Returns the bytes beside states and the block's saved tensors at the peak of a stage of one block.
+/// Gathered keys and values have gradients of their size.
 int64_t buffers_of(const Workload& workload) {
-  const Peak peak = training_peak(workload, kRank);
+  int64_t of_process = 0, of_heap = 0;
+  for (const MemorySnapshot& snapshot : peak_candidates(workload, kRank)) {
+    of_process = std::max(of_process, total(snapshot.allocations, Pool::private_memory));
+    of_heap = std::max(of_heap, total(snapshot.allocations, Pool::symmetric_heap));
+  }
   const int64_t saved = total(saved_by_block(workload, kRank, workload.blocks().begin));
-  return std::max<int64_t>(peak.bytes() - total(peak.states) - saved, 0);
+  return std::max<int64_t>(of_process + of_heap - saved, 0) + 2 * gathered_key_value_bytes(workload, kRank);
+}
+
+/// Returns a layer of each kind.
+std::map<BlockKind, int64_t> layers_of_kinds(const config::Config& config) {
+  std::map<BlockKind, int64_t> layers;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    layers.try_emplace(kind_of(config, layer), layer);
+  return layers;
 }
 
 }  // namespace
@@ -60,44 +87,58 @@ LayerCosts& LayerCosts::operator+=(const LayerCosts& layer) {
   forward += layer.forward;
   backward += layer.backward;
   tensor_parallel += layer.tensor_parallel;
+  context_parallel += layer.context_parallel;
+  expert_parallel += layer.expert_parallel;
   saved_bytes += layer.saved_bytes;
   parameters += layer.parameters;
+  expert_parameters += layer.expert_parameters;
   return *this;
 }
 
-MicroBatchCosts::MicroBatchCosts(const Workload& workload, const Machine& machine)
-    : config_(workload.config) {
+StageBuffers stage_buffers(const Workload& workload) {
   workload.validate();
-  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
-    const Window window = config_.window_of(layer);
-    if (block_.contains(window)) continue;
-    const Workload one = with_block(three_blocks(workload, layer), 1);
-    block_[window] =
-        costs_of(one, block_operations(one, kRank, 1, CountedKeys::visible),
-                 block_communication(one, kRank, 1).both(), total(saved_by_block(one, kRank, 1)), machine);
-    block_[window].parameters = parameters_of(one);
+  StageBuffers most;
+  for (const auto& [kind, layer] : layers_of_kinds(workload.config)) {
+    most.first = std::max(most.first, buffers_of(one_of_three_blocks(workload, layer, kFirst)));
+    most.inner = std::max(most.inner, buffers_of(one_of_three_blocks(workload, layer, kInner)));
+    most.last = std::max(most.last, buffers_of(one_of_three_blocks(workload, layer, kLast)));
   }
-  const Workload first = with_block(three_blocks(workload, 0), 0), inner = with_block(first, 1),
-                 last = with_block(first, 2);
-  embedding_ =
-      costs_of(first, embedding_operations(first, kRank), embedding_communication(first, kRank).both(),
-               /*saved_bytes=*/0, machine);
+  return most;
+}
+
+MicroBatchCosts::MicroBatchCosts(const Workload& workload, const StageBuffers& buffers,
+                                 const Machine& machine)
+    : config_(workload.config), buffers_(buffers) {
+  workload.validate();
+  for (const auto& [kind, layer] : layers_of_kinds(config_))
+    block_[kind] = block_costs(one_of_three_blocks(workload, layer, kInner), machine);
+  for (int64_t* bytes : {&buffers_.first, &buffers_.inner, &buffers_.last})
+    *bytes += expert_buffers(workload);
+  const Workload first = one_of_three_blocks(workload, 0, kFirst),
+                 last = one_of_three_blocks(workload, 0, kLast);
+  const LayerCosts& block = block_.at(kind_of(config_, 0));
+  embedding_ = costs_of(first, embedding_operations(first, kRank),
+                        embedding_communication(first, kRank).both(), machine);
   // What the head saves is live only until its own backward, and so among the buffers.
-  head_ = costs_of(last, head_operations(last, kRank), head_communication(last, kRank).both(),
-                   /*saved_bytes=*/0, machine);
-  embedding_.parameters = parameters_of(first) - block_parameters();
-  head_.parameters = parameters_of(last) - block_parameters();
-  if (config_.tie_word_embeddings)
-    tied_parameters_ = embedding_.parameters + head_.parameters + 3 * block_parameters() -
-                       parameters_of(three_blocks(workload, 0));
-  embedding_buffers_ = buffers_of(first);
-  block_buffers_ = buffers_of(inner);
-  head_buffers_ = buffers_of(last);
+  head_ = costs_of(last, head_operations(last, kRank), head_communication(last, kRank).both(), machine);
+  add_parameters(embedding_, first);
+  add_parameters(head_, last);
+  for (LayerCosts* outside : {&embedding_, &head_}) {
+    outside->parameters -= block.parameters;
+    outside->expert_parameters -= block.expert_parameters;
+  }
+  if (config_.tie_word_embeddings) {
+    Workload whole = first;
+    whole.stage.reset();
+    LayerCosts all;
+    add_parameters(all, whole);
+    tied_parameters_ = embedding_.parameters + head_.parameters + 3 * block.parameters - all.parameters;
+  }
 }
 
 LayerCosts MicroBatchCosts::of_stage(const base::Range& blocks) const {
   LayerCosts sum;
-  for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) sum += block_.at(config_.window_of(layer));
+  for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) sum += block_.at(kind_of(config_, layer));
   if (is_first(blocks)) sum += embedding_;
   if (is_last(blocks)) sum += head_;
   // A tied head is the embedding if both are on one stage.
@@ -106,10 +147,17 @@ LayerCosts MicroBatchCosts::of_stage(const base::Range& blocks) const {
 }
 
 int64_t MicroBatchCosts::buffer_bytes(const base::Range& blocks) const {
-  int64_t bytes = block_buffers_;
-  if (is_first(blocks)) bytes = std::max(bytes, embedding_buffers_);
-  if (is_last(blocks)) bytes = std::max(bytes, head_buffers_);
+  int64_t bytes = buffers_.inner;
+  if (is_first(blocks)) bytes = std::max(bytes, buffers_.first);
+  if (is_last(blocks)) bytes = std::max(bytes, buffers_.last);
   return bytes;
+}
+
+const LayerCosts& MicroBatchCosts::largest_block() const {
+  const auto size = [](const auto& block) {
+    return block.second.parameters + block.second.expert_parameters;
+  };
+  return std::ranges::max_element(block_, {}, size)->second;
 }
 
 }  // namespace shardwise::plan

@@ -28,9 +28,10 @@ double OperationTime::seconds(const Operation& operation, const Pass& pass, cons
   if (pass.flop == 0 && pass.bytes == 0) return 0;
   const auto bytes = static_cast<double>(pass.bytes);
   const double memory = bytes / machine_.memory_bytes_per_second.value;
+  const auto count = static_cast<double>(operation.count);
   const bool computes = operation.kind != Operation::Kind::elementwise;
   return machine_.seconds_per_operation.value +
-         (computes ? std::max(memory, rate.seconds(pass.flop)) : rate.seconds(bytes));
+         (computes ? std::max(memory, count * rate.seconds(pass.flop / count)) : rate.seconds(bytes));
 }
 
 double OperationTime::forward(const Operation& operation) const {

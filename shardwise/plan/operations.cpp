@@ -1,19 +1,24 @@
 #include "shardwise/plan/operations.h"
 
+#include "shardwise/plan/expert_shard.h"
 #include "shardwise/plan/required_gradients.h"
-#include "shardwise/plan/sizes.h"
 
 namespace shardwise::plan {
 namespace {
 
-/// Returns the number of query-key pairs of a head in one sequence.
+/// Returns the number of query-key pairs of a head in one sequence on a rank.
 double counted_pairs(const Workload& workload, int64_t layer, CountedKeys keys) {
-  const auto s = static_cast<double>(workload.sequence_length);
-  if (keys == CountedKeys::all) return s * s;
+  const auto s = static_cast<double>(workload.sequence_length), ranks = static_cast<double>(workload.cp);
+  if (keys == CountedKeys::all) return s * s / ranks;
   const auto window =
       static_cast<double>(workload.config.window_of(layer).value_or(workload.sequence_length));
-  return window >= s ? s * s / 2 : window * s - window * window / 2;
+  return (window >= s ? s * s / 2 : window * s - window * window / 2) / ranks;
 }
+
+/// y = x·wᵀ of [rows, in] and [out, in], or several of them with `rows` in all.
+struct Product {
+  int64_t rows, in, out, count = 1;
+};
 
 class OperationList {
  public:
@@ -22,29 +27,34 @@ class OperationList {
   const Sizes& sizes() const { return sizes_; }
   Operations take() { return std::move(list_); }
 
-  /// Adds y = x·wᵀ of [rows, in] and [out, in].
+  /// Adds a product of all rows.
   void product(const char* name, int64_t in, int64_t out, const RequiredGradients& required) {
-    const int64_t rows = sizes_.shard().rows, weight = out * in;
-    const double flop = 2.0 * static_cast<double>(rows) * static_cast<double>(weight);
-    const int64_t activations = sizes_.features(in) + sizes_.features(out);
-    const Pass pass{flop, activations + weight * workload_.element_bytes};
-    const Pass wgrad{flop, activations + 2 * weight * workload_.accumulator_bytes()};
+    product(name, {sizes_.shard().rows, in, out}, required);
+  }
+  void product(const char* name, const Product& p, const RequiredGradients& required) {
+    const int64_t weights = p.count * p.out * p.in;
+    const double flop = 2.0 * static_cast<double>(p.rows) * static_cast<double>(p.out * p.in);
+    const int64_t activations = p.rows * (p.in + p.out) * workload_.element_bytes;
+    const Pass pass{flop, activations + weights * workload_.element_bytes};
+    const Pass wgrad{flop, activations + 2 * weights * workload_.accumulator_bytes()};
     list_.push_back({name, Operation::Kind::product, pass, when(required.input, pass),
-                     when(required.weight, wgrad), when(recomputes(), pass), weight});
+                     when(required.weight, wgrad), when(recomputes(), pass), weights, p.count});
   }
 
-  /// Adds the two products of attention; backward has four, and computes the scores again.
+  /// Adds the products of attention: queries and keys, scores and values. Backward has twice as many, and
+  /// computes the scores again. Context parallelism reads the keys and values of all its ranks.
   void attention(int64_t layer, CountedKeys keys, bool has_backward) {
-    const auto features = static_cast<double>(sizes_.query_features());
-    const double product =
-        2 * features * counted_pairs(workload_, layer, keys) * static_cast<double>(workload_.batch_size);
-    const int64_t moved = sizes_.features(sizes_.query_features() + sizes_.qkv_features());
-    Pass repeated{product, 0};
-    if (recomputes()) repeated += {2 * product, moved};
+    const double pairs = counted_pairs(workload_, layer, keys) * static_cast<double>(workload_.batch_size);
+    const double scores = 2 * static_cast<double>(sizes_.query_features()) * pairs,
+                 both = scores + 2 * static_cast<double>(sizes_.output_features()) * pairs;
+    const int64_t moved = sizes_.features(sizes_.query_features() + sizes_.output_features() +
+                                          workload_.cp * (sizes_.key_features() + sizes_.value_features()));
+    Pass repeated{scores, 0};
+    if (recomputes()) repeated += {both, moved};
     list_.push_back({"attention",
                      Operation::Kind::attention,
-                     {2 * product, moved},
-                     when(has_backward, {4 * product, 2 * moved}),
+                     {both, moved},
+                     when(has_backward, {2 * both, 2 * moved}),
                      {},
                      when(has_backward, repeated),
                      /*weight_elements=*/0});
@@ -79,6 +89,50 @@ void add_norm(OperationList& list, bool has_backward) {
   list.elementwise("add_rms_norm", 4 * hidden, 4 * hidden, has_backward, list.recomputes());
 }
 
+/// Queries, keys and values of latent attention: each rank computes the latents of its rows, and from all
+/// latents those of its heads.
+void add_latent_projections(OperationList& list, const Workload& workload) {
+  const config::LatentAttention& latent = *workload.config.latent_attention;
+  const Sizes& sizes = list.sizes();
+  const int64_t h = workload.config.hidden_size, rows = sizes.shard().residual_rows;
+  const RequiredGradients all{true, true, true};
+  list.product("q_a_proj", {rows, h, latent.q_lora_rank}, all);
+  list.product("kv_a_proj", {rows, h, latent.cached_features()}, all);
+  const int64_t normalized = 2 * rows * (latent.q_lora_rank + latent.kv_lora_rank) * workload.element_bytes;
+  list.elementwise("latent_norm", normalized, 2 * normalized, true, list.recomputes());
+  list.product("q_b_proj", latent.q_lora_rank, sizes.query_features(), all);
+  const int64_t unrotated = sizes.shard().kv_heads * latent.qk_nope_head_dim;
+  list.product("kv_b_proj", latent.kv_lora_rank, unrotated + sizes.value_features(), all);
+}
+
+void add_mlp(OperationList& list, const Workload& workload, const RequiredByBlock& required) {
+  const Sizes& sizes = list.sizes();
+  const int64_t h = workload.config.hidden_size, inner = sizes.inner_features(), ffn = sizes.shard().ffn;
+  const bool is_gated = workload.config.is_gated();
+  list.product(is_gated ? "gate_up_proj" : "up_proj", h, inner, required.mlp);
+  list.elementwise(is_gated ? "swiglu" : "gelu", sizes.features(inner + ffn), sizes.features(2 * inner + ffn),
+                   required.activation.any, workload.recompute != Recompute::none);
+  list.product("down_proj", ffn, h, required.down);
+}
+
+/// Router, and the experts of this rank; their rows are copied in the order of the experts and back.
+void add_experts(OperationList& list, const Workload& workload) {
+  const config::Experts& experts = *workload.config.experts;
+  const ExpertShard shard = expert_shard(workload);
+  const int64_t h = workload.config.hidden_size, f = experts.intermediate_size, e = workload.element_bytes;
+  const int64_t tokens = list.sizes().shard().residual_rows, scores = tokens * experts.count;
+  const RequiredGradients all{true, true, true};
+  list.product("router", {tokens, h, experts.count}, all);
+  list.elementwise("routing", 3 * list.sizes().statistics(scores), 3 * list.sizes().statistics(scores), true,
+                   list.recomputes());
+  list.elementwise("dispatch", 2 * shard.rows * h * e, 2 * shard.rows * h * e, true, list.recomputes());
+  list.product("experts_gate_up", {shard.rows, h, 2 * f, shard.experts}, all);
+  list.elementwise("experts_swiglu", 3 * shard.rows * f * e, 5 * shard.rows * f * e, true,
+                   workload.recompute != Recompute::none);
+  list.product("experts_down", {shard.rows, f, h, shard.experts}, all);
+  list.elementwise("combine", 2 * shard.rows * h * e, 2 * shard.rows * h * e, true, list.recomputes());
+}
+
 void append(Operations& all, Operations more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
@@ -95,22 +149,22 @@ Operations block_operations(const Workload& workload, int rank, int64_t layer, C
   OperationList list(workload, rank);
   const Sizes& sizes = list.sizes();
   const RequiredByBlock required = required_by_block(workload, layer);
-  const int64_t h = workload.config.hidden_size, queries = sizes.query_features(), ffn = sizes.shard().ffn;
-  const bool is_gated = workload.config.is_gated();
+  const config::Config& c = workload.config;
   add_norm(list, required.norm1.any);
-  list.product("qkv_proj", h, sizes.qkv_features(), required.qkv);
-  if (workload.config.positions == config::Positions::rotary) {
-    const int64_t rotated = 2 * sizes.features(queries + sizes.key_features());
+  if (c.latent_attention) {
+    add_latent_projections(list, workload);
+  } else {
+    list.product("qkv_proj", c.hidden_size, sizes.qkv_features(), required.qkv);
+  }
+  if (c.positions == config::Positions::rotary) {
+    const int64_t rotated = 2 * sizes.features(sizes.query_features() + sizes.key_features());
     list.elementwise("rotary", rotated, rotated, required.attention.any, list.recomputes());
   }
   list.attention(layer, keys, required.attention.any);
-  list.product("o_proj", queries, h, required.out);
+  list.product("o_proj", sizes.output_features(), c.hidden_size, required.out);
   add_norm(list, required.norm2.any);
-  list.product(is_gated ? "gate_up_proj" : "up_proj", h, sizes.inner_features(), required.mlp);
-  list.elementwise(is_gated ? "swiglu" : "gelu", sizes.features(sizes.inner_features() + ffn),
-                   sizes.features(2 * sizes.inner_features() + ffn), required.activation.any,
-                   workload.recompute != Recompute::none);
-  list.product("down_proj", ffn, h, required.down);
+  if (c.mlp_size(layer) > 0) add_mlp(list, workload, required);
+  if (c.has_experts(layer)) add_experts(list, workload);
   return list.take();
 }
 

@@ -34,7 +34,8 @@ struct Operation {
   Pass input_gradient;   // dgrad; zero if the gradient is not required
   Pass weight_gradient;  // wgrad; zero for operations without weights, and if they are frozen
   Pass recomputed;       // what backward repeats of the forward, which is not the model's own arithmetic
-  int64_t weight_elements = 0;  // of a product's weight
+  int64_t weight_elements = 0;  // of a product's weights
+  int64_t count = 1;            // of equal products that one call computes, such as those of experts
 };
 /// Operations in the order of the forward.
 using Operations = std::vector<Operation>;

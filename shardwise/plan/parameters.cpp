@@ -1,6 +1,7 @@
 #include "shardwise/plan/parameters.h"
 
 #include "shardwise/config/parameters.h"
+#include "shardwise/plan/sizes.h"
 
 namespace shardwise::plan {
 namespace {
@@ -27,7 +28,14 @@ int64_t partial_elements(const ParameterInfo& parameter, const Workload& workloa
   return workload.tp > 1 && is_partial ? parameter.numel() : 0;
 }
 
-int64_t local_numel(const ParameterInfo& parameter, int rank) {
+/// Whether a parameter is of all routed experts of a block: their dim is the first one.
+bool is_of_experts(const ParameterInfo& parameter) {
+  return parameter.shape.size() == 3;
+}
+
+int64_t local_numel(const ParameterInfo& parameter, const Workload& workload, int rank) {
+  if (is_of_experts(parameter))
+    return parameter.numel() / parameter.shape[0] * parts_of(parameter.shape[0], workload.ep);
   if (parameter.rule.is_replicated()) return parameter.numel();
   const int64_t size = parameter.shape.at(parameter.rule.dim);
   return parameter.numel() / size * parameter.rule.local_size(rank);
@@ -52,8 +60,10 @@ std::vector<LocalParameter> local_parameters(const Workload& workload, int rank)
   for (const ParameterInfo& parameter : config::ParameterTable(workload.config, workload.layout())) {
     if (!is_on_stage(parameter, workload)) continue;
     const bool is_trained = !workload.frozen.contains(parameter.name);
-    parameters.push_back({parameter.name, local_numel(parameter, rank),
-                          is_trained ? partial_elements(parameter, workload) : 0, is_trained});
+    const bool is_expert = is_of_experts(parameter);
+    parameters.push_back({parameter.name, local_numel(parameter, workload, rank),
+                          is_trained && !is_expert ? partial_elements(parameter, workload) : 0, is_trained,
+                          is_expert});
   }
   return parameters;
 }

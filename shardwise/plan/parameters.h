@@ -13,6 +13,7 @@ struct LocalParameter {
   int64_t elements;      // in this rank's shard
   int64_t synchronized;  // elements in the optimizer's all_reduce; equal on every rank; 0 if frozen
   bool is_trained;       // false if frozen
+  bool is_expert;        // split over the ranks of expert parallelism
 };
 
 /// Returns every parameter of the rank's stage once; a tied head is the embedding. Gradients that are partial

@@ -39,6 +39,19 @@ void add_parameters(Figures& figures) {
   for (const auto& [name, count] : presets)
     figures.push_back({"parameters", name, "the model's card or file", static_cast<double>(count),
                        static_cast<double>(config::parameter_count(config::preset(name))), 0, 0});
+  const std::tuple<const char*, int64_t, int64_t> mixtures[] = {
+      {"mixtral-8x7b", 46'702'792'704, 12'879'925'248}, {"qwen3-235b-a22b", 235'093'634'560, 22'190'763'520}};
+  for (const auto& [name, all, active] : mixtures) {
+    const config::Config config = config::preset_to_plan(name);
+    figures.push_back({"parameters", name, "the model's file", static_cast<double>(all),
+                       static_cast<double>(config::parameter_count(config)), 0, 0});
+    figures.push_back({"parameters of a token", name, "the model's file", static_cast<double>(active),
+                       static_cast<double>(config::active_parameter_count(config)), 0, 0});
+  }
+  figures.push_back({"parameters", "deepseek-v3", "the model's file, without what predicts further tokens",
+                     671'026'419'200.0,
+                     static_cast<double>(config::parameter_count(config::preset_to_plan("deepseek-v3"))), 0,
+                     0});
   struct Row {
     int64_t layers, hidden_size;
     double billions;

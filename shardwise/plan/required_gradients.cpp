@@ -33,9 +33,24 @@ class Trained {
   config::ParameterTable table_;
 };
 
+constexpr RequiredGradients kAll{true, true, true};
+
+/// Of a block whose parameters are all trained, in a model whose embedding is.
+RequiredByBlock all_of_block(const config::Config& config) {
+  return {.norm1 = kAll,
+          .qkv = kAll,
+          .attention = {true, config.qk_norm, true},
+          .out = kAll,
+          .norm2 = kAll,
+          .mlp = kAll,
+          .activation = {true, false, true},
+          .down = kAll};
+}
+
 }  // namespace
 
 RequiredByBlock required_by_block(const Workload& workload, int64_t layer) {
+  if (workload.frozen.empty()) return all_of_block(workload.config);
   const Trained trained(workload);
   const std::string block = "model.layers." + std::to_string(layer) + ".";
   const std::string attention = block + "self_attn.", mlp = block + "mlp.";
@@ -59,6 +74,7 @@ RequiredByBlock required_by_block(const Workload& workload, int64_t layer) {
 }
 
 RequiredByHead required_by_head(const Workload& workload) {
+  if (workload.frozen.empty()) return {kAll, kAll};
   const Trained trained(workload);
   const RequiredGradients norm = trained.layer(trained.has_before("model.norm."), "model.norm");
   const bool is_tied = workload.config.tie_word_embeddings;
@@ -66,6 +82,7 @@ RequiredByHead required_by_head(const Workload& workload) {
 }
 
 RequiredGradients required_by_embedding(const Workload& workload) {
+  if (workload.frozen.empty()) return {false, true, true};
   return Trained(workload).layer(/*input=*/false, "model.embed_tokens");
 }
 

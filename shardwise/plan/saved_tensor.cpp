@@ -14,6 +14,10 @@ const char* text_of(SavedTensor tensor) {
       return "norm1 mean";
     case SavedTensor::qkv_input:
       return "qkv input";
+    case SavedTensor::latents:
+      return "latents";
+    case SavedTensor::normalized_latents:
+      return "normalized latents";
     case SavedTensor::q:
       return "q";
     case SavedTensor::k:
@@ -38,6 +42,16 @@ const char* text_of(SavedTensor tensor) {
       return "up";
     case SavedTensor::down_input:
       return "down input";
+    case SavedTensor::router_scores:
+      return "router scores";
+    case SavedTensor::expert_input:
+      return "expert input";
+    case SavedTensor::expert_gate_and_up:
+      return "expert gate and up";
+    case SavedTensor::expert_down_input:
+      return "expert down input";
+    case SavedTensor::expert_output:
+      return "expert output";
     case SavedTensor::norm_input:
       return "norm input";
     case SavedTensor::norm_rstd:

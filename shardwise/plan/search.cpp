@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "shardwise/plan/sizes.h"
 
@@ -21,6 +22,12 @@ std::vector<int64_t> divisors(int64_t n) {
   return found;
 }
 
+/// Returns the divisors of n that a pin allows.
+std::vector<int64_t> divisors(int64_t n, const std::optional<int64_t>& pin) {
+  if (!pin) return divisors(n);
+  return n % *pin == 0 ? std::vector{*pin} : std::vector<int64_t>{};
+}
+
 /// Returns the powers of two that divide n.
 std::vector<int64_t> powers_of_two(int64_t n) {
   std::vector<int64_t> found;
@@ -33,6 +40,17 @@ bool allows(const std::optional<T>& pin, const T& value) {
   return !pin || *pin == value;
 }
 
+std::string refusal_of_experts(const config::Config& config, const Degrees& degrees) {
+  if (degrees.ep == 1) return "";
+  if (!config.experts) return fmt::format("ep {} needs a model with experts", degrees.ep);
+  if (degrees.ep > config.experts->count)
+    return fmt::format("ep {} is more than the {} experts of a block", degrees.ep, config.experts->count);
+  const int64_t ranks = degrees.tp * degrees.cp * degrees.dp;
+  if (ranks % degrees.ep != 0)
+    return fmt::format("ep {} does not divide the {} ranks of a stage", degrees.ep, ranks);
+  return "";
+}
+
 /// Returns why the axes cannot be used at all, or an empty text.
 std::string refusal_of_axes(const TrainingTask& task, const Degrees& degrees) {
   const config::Config& c = task.config;
@@ -42,7 +60,10 @@ std::string refusal_of_axes(const TrainingTask& task, const Degrees& degrees) {
     return fmt::format("pp {} is more than the {} blocks", degrees.pp, c.num_hidden_layers);
   if (task.batch_size % degrees.dp != 0)
     return fmt::format("dp {} does not divide the batch of {} sequences", degrees.dp, task.batch_size);
-  return "";
+  if (degrees.cp > 1 && 2 * degrees.cp > task.sequence_length)
+    return fmt::format("cp {} has more than half as many ranks as a sequence has tokens, {}", degrees.cp,
+                       task.sequence_length);
+  return refusal_of_experts(c, degrees);
 }
 
 std::string refusal_of_memory(const MemoryByClass& memory, int64_t stage, int64_t usable) {
@@ -59,33 +80,59 @@ class Search {
       : task_(task), pins_(pins), usable_(usable), planner_(task, machine) {}
 
   SearchResult run() {
-    for (const int64_t tp : divisors(task_.ranks)) {
-      for (const int64_t pp : divisors(task_.ranks / tp)) {
-        const int64_t dp = task_.ranks / tp / pp;
-        if (!allows(pins_.tp, tp) || !allows(pins_.pp, pp) || !allows(pins_.dp, dp)) continue;
-        try_axes({.tp = tp, .pp = pp, .dp = dp});
-      }
-    }
+    for (const int64_t tp : divisors(task_.ranks, pins_.tp))
+      for (const int64_t pp : divisors(task_.ranks / tp, pins_.pp))
+        for (const int64_t cp : divisors(task_.ranks / tp / pp, pins_.cp))
+          try_experts({.tp = tp, .cp = cp, .pp = pp, .dp = task_.ranks / tp / pp / cp});
     std::ranges::stable_sort(result_.plans, {}, [](const TrainingPlan& plan) { return plan.time.total(); });
     return std::move(result_);
   }
 
  private:
+  static constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+
+  /// Without experts, and where a pin can only be refused, one ep is tried.
+  void try_experts(Degrees degrees) {
+    if (!allows(pins_.dp, degrees.dp)) return;
+    std::vector<int64_t> sizes{pins_.ep.value_or(1)};
+    if (task_.config.experts && !pins_.ep) sizes = divisors(degrees.tp * degrees.cp * degrees.dp);
+    for (const int64_t ep : sizes) {
+      degrees.ep = ep;
+      if (!task_.config.experts || pins_.ep || ep <= task_.config.experts->count) try_axes(degrees);
+    }
+  }
+
   void try_axes(Degrees degrees) {
     if (const std::string reason = refusal_of_axes(task_, degrees); !reason.empty()) {
       refuse(degrees, reason);
       return;
     }
     const int64_t sequences = task_.batch_size / degrees.dp;
-    for (const int64_t size :
-         pins_.micro_batch_size ? std::vector{*pins_.micro_batch_size} : powers_of_two(sequences)) {
+    if (pins_.micro_batch_size) {
+      degrees.micro_batch_size = *pins_.micro_batch_size;
+      if (sequences % degrees.micro_batch_size == 0) return try_micro_batch(degrees);
+      return refuse(degrees, fmt::format("a micro-batch of {} does not divide the {} sequences of a replica",
+                                         degrees.micro_batch_size, sequences));
+    }
+    try_micro_batches(degrees, powers_of_two(sequences));
+  }
+
+  /// A larger micro-batch saves no less. So none is tried after one whose states and saved tensors alone do
+  /// not fit. (Buffers may be smaller: weight gradients sum other runs of rows.)
+  void try_micro_batches(Degrees degrees, const std::vector<int64_t>& sizes) {
+    std::optional<int64_t> too_large;
+    for (const int64_t size : sizes) {
       degrees.micro_batch_size = size;
-      if (sequences % size == 0) {
-        try_micro_batch(degrees);
-      } else {
-        refuse(degrees, fmt::format("a micro-batch of {} does not divide the {} sequences of a replica", size,
-                                    sequences));
+      if (too_large) {
+        refuse(degrees,
+               fmt::format("a micro-batch of {} saves no less than one of {}, which does not fit", size,
+                           *too_large),
+               least_needed_);
+        continue;
       }
+      least_kept_ = least_needed_ = kMost;
+      try_micro_batch(degrees);
+      if (least_kept_ > usable_ && least_kept_ < kMost) too_large = size;
     }
   }
 
@@ -118,8 +165,11 @@ class Search {
 
   /// Whether the combination differs from one already tried, and has a schedule.
   bool is_schedule(const Degrees& degrees) const {
-    if (degrees.dp == 1 && degrees.zero != ZeroStage::none && !pins_.zero) return false;
+    const bool has_replicas =
+        degrees.replicas() > 1 || (task_.config.experts && degrees.expert_replicas() > 1);
+    if (!has_replicas && degrees.zero != ZeroStage::none && !pins_.zero) return false;
     if (degrees.tp == 1 && !degrees.has_sequence_parallel) return false;
+    if (task_.config.experts && !degrees.has_sequence_parallel) return false;
     if (!splits_over_stages(degrees.pp, degrees.zero)) return false;
     return degrees.chunks == 1 || (degrees.pp > 1 && has_interleaved_schedule(degrees));
   }
@@ -136,6 +186,8 @@ class Search {
 
   void try_one(const Degrees& degrees) {
     const TrainingPlan plan = planner_.evaluate(degrees);
+    least_kept_ = std::min(least_kept_, plan.memory.total() - plan.memory.buffers);
+    least_needed_ = std::min(least_needed_, plan.memory.total());
     if (plan.memory.total() > usable_) {
       refuse(degrees, refusal_of_memory(plan.memory, plan.peak_stage, usable_), plan.memory.total());
     } else {
@@ -148,6 +200,8 @@ class Search {
   int64_t usable_;
   TrainingPlanner planner_;
   SearchResult result_;
+  // Of the plans tried last with one micro-batch: the least memory, and the least without buffers.
+  int64_t least_needed_ = kMost, least_kept_ = kMost;
 };
 
 void check(const TrainingTask& task, const Pins& pins) {
@@ -156,7 +210,8 @@ void check(const TrainingTask& task, const Pins& pins) {
                     task.batch_size, " and ", task.sequence_length, " [SW0755]");
   TORCH_CHECK_VALUE(task.batch_size <= kMostTokens / task.sequence_length, "plan: a step must have at most ",
                     kMostTokens, " tokens; got ", task.batch_size, " x ", task.sequence_length, " [SW0764]");
-  const int64_t pinned = pins.tp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);
+  const int64_t pinned =
+      pins.tp.value_or(1) * pins.cp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);
   TORCH_CHECK_VALUE(pinned >= 1 && task.ranks % pinned == 0,
                     "plan: pinned degrees must divide the number of ranks; got a product of ", pinned,
                     " and ", task.ranks, " ranks [SW0756]");

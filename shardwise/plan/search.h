@@ -8,7 +8,7 @@ namespace shardwise::plan {
 
 /// Degrees that the search must keep; nullopt: it tries all.
 struct Pins {
-  std::optional<int64_t> tp, pp, dp;
+  std::optional<int64_t> tp, cp, pp, dp, ep;
   std::optional<int64_t> micro_batch_size;
   std::optional<ZeroStage> zero;
   std::optional<Recompute> recompute;
@@ -27,11 +27,11 @@ struct SearchResult {
   std::vector<Refused> refused;     // in the order of the search
 };
 
-/// Tries every combination of tp, pp and dp whose product is the number of ranks, with every micro-batch of a
-/// power of two sequences, ZeRO stage, number of chunks per stage, and recomputation, with and without
-/// sequence parallelism: it needs less memory and gathers its inputs again in backward. Errors:
-/// c10::ValueError if a size of the task is not positive, if a step has more than 2³⁴ tokens, if the pinned
-/// degrees do not divide the ranks, or if `memory_cap` is not positive.
+/// Tries every combination of tp, cp, pp and dp whose product is the number of ranks, with every ep that
+/// divides tp·cp·dp, every micro-batch of a power of two sequences, ZeRO stage, number of chunks per stage,
+/// and recomputation, with and without sequence parallelism: it needs less memory and gathers its inputs
+/// again in backward. Errors: c10::ValueError if a size of the task is not positive, if a step has more than
+/// 2³⁴ tokens, if the pinned degrees do not divide the ranks, or if `memory_cap` is not positive.
 SearchResult search(const TrainingTask& task, const Machine& machine, const Pins& pins,
                     std::optional<int64_t> memory_cap);
 

@@ -29,14 +29,22 @@ class Sizes {
   /// One fp32 (fp64) value for each of `rows`.
   int64_t statistics(int64_t rows) const { return rows * workload_.accumulator_bytes(); }
 
-  /// Features of one rank's query heads, KV heads, and q|k|v.
+  /// Features of one rank's queries, keys, values, q|k|v, and what attention returns. Values of latent
+  /// attention have a size of their own.
   int64_t query_features() const { return shard_.heads * workload_.config.head_dim; }
   int64_t key_features() const { return shard_.kv_heads * workload_.config.head_dim; }
-  int64_t qkv_features() const { return query_features() + 2 * key_features(); }
+  int64_t value_features() const { return shard_.kv_heads * value_dim(); }
+  int64_t qkv_features() const { return query_features() + key_features() + value_features(); }
+  int64_t output_features() const { return shard_.heads * value_dim(); }
   /// Output features of the MLP's first GEMM on one rank.
   int64_t inner_features() const { return workload_.up_projections() * shard_.ffn; }
 
  private:
+  int64_t value_dim() const {
+    const config::Config& c = workload_.config;
+    return c.latent_attention ? c.latent_attention->v_head_dim : c.head_dim;
+  }
+
   const Workload& workload_;
   RankShard shard_;
 };

@@ -1,8 +1,10 @@
-// Memory and time of one training step on a cluster: tensor, pipeline and data parallelism together.
+// Memory and time of one training step on a cluster: tensor, context, expert, pipeline and data parallelism
+// together.
 //
-// Ranks are numbered with tp innermost, then dp, then pp, so that tensor parallelism stays in a node as long
-// as it fits. Nothing of tensor parallelism's and the pipeline's communication is hidden; data parallelism's
-// overlaps with the passes of one micro-batch.
+// Ranks are numbered with tp innermost, then cp, dp and pp, so that tensor parallelism stays in a node as
+// long as it fits. Experts are split over ep consecutive ranks of tp·cp·dp. Only data parallelism's
+// communication is hidden, by the passes of one micro-batch. Ranks of context parallelism hold the same
+// weights, and so are among those that sum gradients and split model states.
 #pragma once
 #include <tuple>
 
@@ -29,14 +31,20 @@ enum class ZeroStage { none, optimizer, gradients, weights };
 /// How the step is split.
 struct Degrees {
   int64_t tp = 1;                         // tensor parallelism
+  int64_t cp = 1;                         // context parallelism
   int64_t pp = 1;                         // pipeline stages
   int64_t dp = 1;                         // data parallelism
+  int64_t ep = 1;                         // expert parallelism, over ranks of the others
   bool has_sequence_parallel = true;      // TP+SP; without effect at tp 1
   ZeroStage zero = ZeroStage::none;       // what data-parallel ranks split
   int64_t micro_batch_size = 1;           // sequences
   int64_t chunks = 1;                     // of a stage's blocks; more than one: the interleaved schedule
   Recompute recompute = Recompute::none;  // what backward recomputes
 
+  /// Returns the ranks that hold the same weights, but for those of experts.
+  int64_t replicas() const { return dp * cp; }
+  /// Returns the ranks that hold the same experts.
+  int64_t expert_replicas() const { return tp * cp * dp / ep; }
   /// Returns the micro-batches of a step of `batch_size` sequences.
   int64_t micro_batches(int64_t batch_size) const { return batch_size / (dp * micro_batch_size); }
   bool operator==(const Degrees&) const = default;
@@ -54,13 +62,18 @@ struct MemoryByClass {
 
 /// Seconds of a step on the slowest stage.
 struct StepTime {
-  double compute = 0;          // products, attention and elementwise operations
-  double tensor_parallel = 0;  // collectives
-  double pipeline = 0;         // messages between stages
-  double bubble = 0;           // waiting for the first and the last micro-batches
-  double data_parallel = 0;    // collectives that no pass hides
-  double optimizer = 0;        // its passes over the model states
-  double total() const { return compute + tensor_parallel + pipeline + bubble + data_parallel + optimizer; }
+  double compute = 0;           // products, attention and elementwise operations
+  double tensor_parallel = 0;   // collectives
+  double context_parallel = 0;  // collectives
+  double expert_parallel = 0;   // collectives
+  double pipeline = 0;          // messages between stages
+  double bubble = 0;            // waiting for the first and the last micro-batches
+  double data_parallel = 0;     // collectives that no pass hides
+  double optimizer = 0;         // its passes over the model states
+  double total() const {
+    return compute + tensor_parallel + context_parallel + expert_parallel + pipeline + bubble +
+           data_parallel + optimizer;
+  }
 };
 
 /// A way to train, with what it takes.
@@ -77,6 +90,9 @@ struct TrainingPlan {
 /// 2104.04473).
 double micro_batches_in_flight(const Degrees& degrees, int64_t stage, int64_t micro_batches);
 
+/// Returns the FLOP of a step over all ranks, of the experts only those that are chosen.
+double step_flop(const TrainingTask& task);
+
 /// Evaluates plans of one task on one machine. Plans that differ in pipeline and data parallelism alone share
 /// the costs of a micro-batch.
 class TrainingPlanner {
@@ -89,13 +105,16 @@ class TrainingPlanner {
   TrainingPlan evaluate(const Degrees& degrees);
 
  private:
-  using Key = std::tuple<int64_t, bool, int64_t, Recompute>;  // what a micro-batch's costs depend on
+  /// What a micro-batch's buffers depend on; its costs also on ep.
+  using Key = std::tuple<int64_t, int64_t, bool, int64_t, Recompute>;
+  const StageBuffers& buffers_of(const Key& key, const Workload& workload);
   const MicroBatchCosts& costs_of(const Degrees& degrees);
 
   TrainingTask task_;
   Machine machine_;
   double model_flop_;
-  std::map<Key, MicroBatchCosts> costs_;
+  std::map<Key, StageBuffers> buffers_;
+  std::map<std::pair<Key, int64_t>, MicroBatchCosts> costs_;
 };
 
 }  // namespace shardwise::plan

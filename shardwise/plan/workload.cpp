@@ -12,6 +12,9 @@ namespace {
 
 void check_frozen(const Workload& workload) {
   if (workload.frozen.empty()) return;
+  TORCH_CHECK_VALUE(!can_only_be_planned(workload.config),
+                    "plan: all parameters of a model that can only be planned must be trained; got ",
+                    workload.frozen.size(), " frozen [SW0812]");
   const config::ParameterTable table(workload.config);
   for (const std::string& name : workload.frozen)
     TORCH_CHECK_VALUE(table.contains(name), "plan: frozen parameters must be parameters of the model; got ",
@@ -19,6 +22,17 @@ void check_frozen(const Workload& workload) {
   TORCH_CHECK_VALUE(workload.frozen.size() < table.size(),
                     "plan: at least one parameter must be trained; got all ", table.size(),
                     " parameters frozen [SW0460]");
+}
+
+/// Without sequence parallelism the ranks of tp would send the same tokens to the experts.
+void check_experts(const Workload& workload) {
+  const int64_t experts = workload.config.experts ? workload.config.experts->count : 1;
+  TORCH_CHECK_VALUE(workload.ep >= 1 && workload.ep <= experts, "plan: ep must be from 1 to the ", experts,
+                    " experts of a block; got ", workload.ep, " [SW0810]");
+  TORCH_CHECK_VALUE(
+      !workload.config.experts || workload.tp == 1 || workload.parallelism == Parallelism::tp_sp,
+      "plan: experts need sequence parallelism if tp is above 1; got tp ", workload.tp,
+      " without it [SW0811]");
 }
 
 /// The rules of nn/split_batch.h, which this room does not link.
@@ -35,7 +49,7 @@ void check_split_batch(const Workload& workload) {
 }  // namespace
 
 Split Workload::sequence() const {
-  return Split::even("sequence", sequence_length, tp);
+  return Split::even("sequence", positions(), tp);
 }
 
 Pool Workload::block_input_pool(int64_t layer) const {
@@ -47,15 +61,16 @@ Pool Workload::block_input_pool(int64_t layer) const {
 void Workload::validate() const {
   TORCH_CHECK_VALUE(tp >= 1 && tp <= config.num_attention_heads, "plan: tp must be in [1, query heads]; got ",
                     tp, " with ", config.num_attention_heads, " heads [SW0464]");
-  TORCH_CHECK_VALUE(sequence_length >= 1 && batch_size >= 1,
-                    "plan: sequence length and batch size must be positive; got ", sequence_length, " and ",
-                    batch_size, " [SW0465]");
+  TORCH_CHECK_VALUE(sequence_length >= 1 && batch_size >= 1 && cp >= 1,
+                    "plan: sequence length, batch size and cp must be positive; got ", sequence_length, ", ",
+                    batch_size, " and ", cp, " [SW0465]");
   TORCH_CHECK_VALUE(element_bytes == 2 || element_bytes == 4 || element_bytes == 8,
                     "plan: element_bytes must be 2, 4 or 8; got ", element_bytes, " [SW0466]");
   TORCH_CHECK_VALUE(
       0 <= blocks().begin && blocks().begin < blocks().end && blocks().end <= config.num_hidden_layers,
       "plan: a stage must be blocks of the model, at least one; got [", blocks().begin, ", ", blocks().end,
       ") of ", config.num_hidden_layers, " [SW0753]");
+  check_experts(*this);
   if (split_batch) check_split_batch(*this);
   check_frozen(*this);
 }
@@ -68,7 +83,7 @@ void Workload::validate_rank(int rank) const {
 
 RankShard rank_shard(const Workload& workload, int rank) {
   workload.validate_rank(rank);
-  const int64_t rows = workload.sequence_length * workload.batch_size;
+  const int64_t rows = workload.positions() * workload.batch_size;
   const int64_t local_rows = workload.sequence().range(rank).size() * workload.batch_size;
   const auto [heads, kv_heads, ffn, vocab] = workload.layout();
   return {heads.range(rank).size(),

@@ -30,8 +30,10 @@ enum class Pool { private_memory, symmetric_heap };
 
 /// The input of a plan: a model, its sharding, and one micro-batch.
 struct Workload {
-  config::Config config;                         // of the model
-  int tp = 1;                                    // number of ranks
+  config::Config config;  // of the model
+  int tp = 1;             // ranks of tensor parallelism
+  int64_t cp = 1;         // ranks of context parallelism, which split the sequence before tp does
+  int64_t ep = 1;         // ranks of expert parallelism, which split the experts of a block
   Parallelism parallelism = Parallelism::tp_sp;  // TP or TP+SP
   int64_t sequence_length = 0;                   // tokens
   int64_t batch_size = 0;                        // sequences of one micro-batch
@@ -52,6 +54,9 @@ struct Workload {
   /// final norm and head, and a copy of the embedding if it is the head.
   std::optional<base::Range> stage = {};
 
+  /// Returns the positions of a context-parallel rank: two of 2·cp chunks, the first one and the last one,
+  /// the second one and the last but one, and so on, so that all ranks have as many visible keys.
+  int64_t positions() const { return cp == 1 ? sequence_length : 2 * ((sequence_length - 1) / (2 * cp) + 1); }
   /// Returns the blocks that the ranks hold.
   base::Range blocks() const { return stage.value_or(base::Range{0, config.num_hidden_layers}); }
   /// Returns true if the ranks hold the embeddings.
@@ -76,7 +81,9 @@ struct Workload {
   Pool block_input_pool(int64_t layer) const;
   /// Errors: c10::ValueError if a size is not positive, tp exceeds the number of query heads, element_bytes
   /// is not 2, 4 or 8, the stage has no block or one that the model does not have, or `frozen` has a name
-  /// that the model does not have or all of its names. The config must be valid.
+  /// that the model does not have, all of its names, or any name of a model that can only be planned; if ep
+  /// is not 1 without experts, or above their number; if there are experts, and tp without sequence
+  /// parallelism. The config must be valid.
   void validate() const;
   /// Errors: those of validate; c10::ValueError if `rank` is not in [0, tp).
   void validate_rank(int rank) const;
@@ -86,7 +93,7 @@ struct Workload {
 
   /// The splits of heads, ffn columns and vocabulary.
   config::Layout layout() const { return config::make_layout(config, tp); }
-  /// Returns the split of the sequence.
+  /// Returns the split of a context-parallel rank's positions over the tensor-parallel ranks.
   base::Split sequence() const;
 };
 
@@ -96,7 +103,7 @@ struct RankShard {
   int64_t kv_heads;       // KV heads
   int64_t ffn;            // features inside the MLP
   int64_t vocab;          // vocabulary rows
-  int64_t rows;           // s·b, every position of the micro-batch
+  int64_t rows;           // s·b, every position of the micro-batch; s/cp·b under context parallelism
   int64_t residual_rows;  // of the rank's residual stream: s·b under TP, s_r·b under TP+SP
 };
 /// Errors: those of Workload::validate_rank.

@@ -27,8 +27,8 @@ TEST(Plan, PrintsTheFastestPlanOfEveryCombinationOfAxes) {
                               "2048 tokens in bf16\n"),
             0u)
       << found.output;
-  for (const char* part :
-       {"tp  pp  dp  sp   zero", "step ms", "plans fit", "refused:\n  tp 1 pp 2 dp 32: stage 0 needs"})
+  for (const char* part : {"tp  cp  pp  dp  sp   zero", "step ms", "plans fit",
+                           "refused:\n  tp 1 cp 1 pp 2 dp 32: stage 0 needs"})
     EXPECT_NE(found.output.find(part), std::string::npos) << part << "\n" << found.output;
 }
 
@@ -64,7 +64,8 @@ TEST(Plan, ExplainsTheFirstAgainstTheSecondByTheirParts) {
   const json plans = json::parse(plan(words).output)["plans"];
   const auto axes = [](const json& one) {
     const json& d = one["degrees"];
-    return "tp " + d["tp"].dump() + " pp " + d["pp"].dump() + " dp " + d["dp"].dump();
+    return "tp " + d["tp"].dump() + " cp " + d["cp"].dump() + " pp " + d["pp"].dump() + " dp " +
+           d["dp"].dump();
   };
   const json& first = plans.at(0);
   const auto second =
@@ -79,7 +80,7 @@ TEST(Plan, ExplainsTheFirstAgainstTheSecondByTheirParts) {
     sum += std::stod((*it)[1]) * ((*it)[2] == "less" ? 1 : -1);
   const double difference =
       (*second)["seconds"]["total"].get<double>() - first["seconds"]["total"].get<double>();
-  EXPECT_NEAR(sum, difference * 1e3, 0.4);  // six roundings
+  EXPECT_NEAR(sum, difference * 1e3, 0.5);  // eight roundings
 }
 
 TEST(Plan, EndsWithOneIfNothingFits) {
@@ -176,7 +177,7 @@ TEST(Plan, ListsTheIndicesThatRanksHold) {
 TEST(Plan, ChecksPublishedFigures) {
   const Outcome text = plan({"--check"});
   EXPECT_EQ(text.code, 0);
-  EXPECT_NE(text.output.find("66 of 66 figures are in their bands\n"), std::string::npos) << text.output;
+  EXPECT_NE(text.output.find("71 of 71 figures are in their bands\n"), std::string::npos) << text.output;
   EXPECT_NE(text.output.find("arXiv 2205.05198, table 5"), std::string::npos) << text.output;
   const json figures = json::parse(plan({"--check", "--json"}).output)["figures"];
   ASSERT_EQ(figures.size(), 66u);

@@ -191,7 +191,8 @@ TEST(ParseConfig, RopeScalingIsInRange) {
 
 TEST(ParseConfig, UnsupportedOptionsAreRejected) {
   EXPECT_EQ(parse_error({{"model_type", "gemma"}}),
-            "c: model_type must be one of llama, mistral, qwen2, qwen3, phi3, gpt2; got gemma");
+            "c: model_type must be one of llama, mistral, qwen2, qwen3, phi3, gpt2, mixtral, qwen3_moe, "
+            "deepseek_v3; got gemma");
   EXPECT_EQ(parse_error({{"hidden_act", "gelu"}}), "c: hidden_act must be silu; got gelu");
   EXPECT_EQ(parse_error({{"torch_dtype", "float8"}}),
             "c: dtype must be float32, bfloat16 or float16; got float8");

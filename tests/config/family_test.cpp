@@ -276,9 +276,10 @@ TEST(ToJson, RejectsWhatTheFamilyCannotExpress) {
 }
 
 TEST(Families, UnknownFamilyListsTheKnownOnes) {
-  const json unknown = llama_like("mixtral");
+  const json unknown = llama_like("gemma");
   EXPECT_EQ(parse_error(unknown),
-            "c: model_type must be one of llama, mistral, qwen2, qwen3, phi3, gpt2; got mixtral");
+            "c: model_type must be one of llama, mistral, qwen2, qwen3, phi3, gpt2, mixtral, qwen3_moe, "
+            "deepseek_v3; got gemma");
 }
 
 using Shapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;

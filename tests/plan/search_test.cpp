@@ -10,7 +10,7 @@ namespace shardwise::plan::search_test {
 namespace {
 
 TrainingTask task_of(const char* preset, int64_t ranks, int64_t batch_size) {
-  return {.config = config::preset(preset),
+  return {.config = config::preset_to_plan(preset),
           .ranks = ranks,
           .sequence_length = 1024,
           .batch_size = batch_size,
@@ -32,11 +32,12 @@ std::string only_reason(const SearchResult& result) {
 TEST(PlanSearch, TriesEveryCombinationOfAxesOnceAndSortsByTime) {
   const TrainingTask task = task_of("llama-3.1-8b", 16, 16);
   const SearchResult result = found(task);
-  std::set<std::tuple<int64_t, int64_t, int64_t>> axes;
+  std::set<std::tuple<int64_t, int64_t, int64_t, int64_t>> axes;
   const auto add = [&](const Degrees& d) {
-    EXPECT_EQ(d.tp * d.pp * d.dp, 16);
+    EXPECT_EQ(d.tp * d.cp * d.pp * d.dp, 16);
+    EXPECT_EQ(d.ep, 1);
     EXPECT_EQ(d.micro_batches(task.batch_size) * d.micro_batch_size * d.dp, task.batch_size);
-    axes.insert({d.tp, d.pp, d.dp});
+    axes.insert({d.tp, d.cp, d.pp, d.dp});
   };
   double before = 0;
   for (const TrainingPlan& plan : result.plans) {
@@ -46,7 +47,7 @@ TEST(PlanSearch, TriesEveryCombinationOfAxesOnceAndSortsByTime) {
     EXPECT_LE(plan.memory.total(), built_in_machine("h100").usable_bytes());
   }
   for (const Refused& refused : result.refused) add(refused.degrees);
-  EXPECT_EQ(axes.size(), 15u);  // three factors of 2⁴
+  EXPECT_EQ(axes.size(), 35u);  // four factors of 2⁴
   EXPECT_FALSE(result.plans.empty());
   EXPECT_FALSE(result.refused.empty());
 }
@@ -83,6 +84,10 @@ TEST(PlanSearch, GivesOneReason) {
   EXPECT_EQ(only_reason(found(task_of("llama-3.1-8b", 16, 48), pins)),
             "a micro-batch of 2 does not divide the 3 sequences of a replica");
   pins = {};
+  pins.cp = 1024;
+  EXPECT_EQ(only_reason(found(task_of("llama-3.1-8b", 1024, 1024), pins)),
+            "cp 1024 has more than half as many ranks as a sequence has tokens, 1024");
+  pins = {};
   pins.pp = 4;
   pins.dp = 4;
   pins.zero = ZeroStage::weights;
@@ -94,6 +99,47 @@ TEST(PlanSearch, GivesOneReason) {
     EXPECT_NE(refused.reason.find("(states 7305."), std::string::npos)
         << refused.reason;  // 18 bytes a parameter
   }
+}
+
+TEST(PlanSearch, TriesEveryNumberOfExpertRanks) {
+  TrainingTask task = task_of("mixtral-8x7b", 16, 16);
+  Pins pins;
+  pins.pp = 2;
+  pins.cp = 1;
+  std::set<std::pair<int64_t, int64_t>> tried;
+  const SearchResult result = found(task, pins);
+  for (const TrainingPlan& plan : result.plans) tried.insert({plan.degrees.tp, plan.degrees.ep});
+  for (const Refused& refused : result.refused) tried.insert({refused.degrees.tp, refused.degrees.ep});
+  EXPECT_EQ(tried.size(), 16u);  // tp 1, 2, 4, 8 and ep 1, 2, 4, 8 of the 8 ranks of a stage
+  for (const TrainingPlan& plan : result.plans) EXPECT_TRUE(plan.degrees.has_sequence_parallel);
+  pins.ep = 16;
+  EXPECT_EQ(only_reason(found(task, pins)), "ep 16 is more than the 8 experts of a block");
+  pins.ep = 3;
+  EXPECT_EQ(only_reason(found(task, pins)), "ep 3 does not divide the 8 ranks of a stage");
+  task = task_of("llama-3.1-8b", 16, 16);
+  EXPECT_EQ(only_reason(found(task, pins)), "ep 3 needs a model with experts");
+}
+
+// Sizes of micro-batches that were not tried do not fit.
+TEST(PlanSearch, LeavesOutOnlyWhatDoesNotFit) {
+  const TrainingTask task = task_of("llama-3.1-8b", 8, 64);
+  constexpr int64_t kCap = 30'000'000'000;
+  int left_out = 0;
+  for (const Refused& refused : found(task, {}, kCap).refused) {
+    if (refused.reason.find("saves no less than") == std::string::npos) continue;
+    ++left_out;
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      for (const ZeroStage zero : {ZeroStage::none, ZeroStage::optimizer, ZeroStage::weights}) {
+        Degrees degrees = refused.degrees;
+        degrees.recompute = recompute;
+        degrees.zero = zero;
+        if (degrees.pp > 1 && zero > ZeroStage::optimizer) continue;
+        TrainingPlanner planner(task, built_in_machine("h100"));
+        EXPECT_GT(planner.evaluate(degrees).memory.total(), kCap) << refused.reason;
+      }
+    }
+  }
+  EXPECT_GT(left_out, 0);
 }
 
 TEST(PlanSearch, LargerMemoryAllowsEveryPlanOfASmallerOne) {
