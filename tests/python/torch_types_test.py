@@ -16,6 +16,26 @@ PACKAGE, EXAMPLES = ROOT / "python/shardwise", ROOT / "examples/python"
 # For programs with torch's classes: mypy infers neither the types of module attributes nor that a gradient is a DTensor, and
 # accelerate has no types.
 LENIENT = ["--check-untyped-defs", *(f"--disable-error-code={code}" for code in ("union-attr", "operator", "import-untyped"))]
+# Each line marked to be an error must be one: --strict refuses marks without effect.
+CALLS = """
+import shardwise
+
+shardwise.plan("tiny", ranks=2, zero=1).plans[0].degrees.zero
+shardwise.plan({"model_type": "llama"}, task="infer", ranks=2, new_tokens=3).plans[0].degrees.replicas
+shardwise.plan("tiny", shapes=True, tp=2).tensors[0].ranges
+shardwise.plan(check=True).figures[0].error
+shardwise.plan("tiny", ranks=2).plans[0].degrees.replicas  # type: ignore[attr-defined]
+shardwise.plan("tiny", task="infer", ranks=2, zero=1)  # type: ignore[call-overload]
+shardwise.plan("tiny", ranks=2, new_tokens=3)  # type: ignore[call-overload]
+shardwise.plan("tiny", shapes=True)  # type: ignore[call-overload]
+shardwise.plan("tiny", check=True)  # type: ignore[call-overload]
+shardwise.plan("tiny", rank=2)  # type: ignore[call-overload]
+shardwise.shard("in", "out")  # type: ignore[call-arg]
+shardwise.doctor("in", tp="two")  # type: ignore[arg-type]
+shardwise.inspect("in").rank_bytes[0] + 1
+shardwise.inspect("in").quantization  # type: ignore[union-attr]
+shardwise.plan("tiny", ranks=2).ranks = 3  # type: ignore[misc]
+"""
 
 
 def parameters(function):
@@ -38,6 +58,11 @@ class TypesTest(unittest.TestCase):
 
     def test_the_examples(self):
         self.check("mypy", *LENIENT, *sorted(EXAMPLES.glob("*.py")))
+
+    def test_the_functions(self):
+        calls = Path(self.cache.name) / "calls.py"
+        calls.write_text(CALLS)
+        self.check("mypy", "--strict", calls)
 
     def test_the_stub_has_what_the_module_has(self):
         config = Path(self.cache.name) / "stubtest.ini"  # stubtest would read all of torch's sources again

@@ -1,4 +1,5 @@
-"""`pip install .` as in README: in an environment with only torch and the wheel, torch finds the backend automatically.
+"""`pip install .` as in README: in an environment with only torch and the wheel, torch finds the backend automatically, and
+the package's functions find the program.
 
 The build directory stays, so that a second run compiles nothing. Nothing is downloaded.
 """
@@ -66,7 +67,8 @@ class WheelTest(unittest.TestCase):
         wheel = self.build()
         names = zipfile.ZipFile(wheel).namelist()
         module = "shardwise/_C" + sysconfig.get_config_var("EXT_SUFFIX")
-        sources = ("__init__.py", "_C.pyi", "_torch_calls.py", "py.typed", "torch.py")
+        sources = ("__init__.py", "_C.pyi", "_checkpoints.py", "_doctor.py", "_messages.py", "_plan.py", "_plan_types.py",
+                   "_program.py", "_records.py", "_torch_calls.py", "py.typed", "torch.py")
         self.assertEqual({f"shardwise/{name}" for name in sources} | {module},
                          {name for name in names if ".dist-info/" not in name})
         python = self.install(wheel)
@@ -76,6 +78,9 @@ class WheelTest(unittest.TestCase):
                       cwd=self.directory)
         for rank in range(2):
             self.assertIn(f"rank {rank} of 2 {self.directory}/venv/lib/", printed)
+        planned = run(python, "-c", "import shardwise; print(shardwise.plan('tiny', ranks=2).ranks, shardwise.__file__)",
+                      cwd=self.directory)
+        self.assertTrue(planned.startswith(f"2 {self.directory}/venv/lib/"), planned)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,195 @@
+"""What `plan` returns. Bytes, seconds and tokens are those of a whole step, or of a whole batch of texts."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """How a training step is split: ranks of tensor (tp), pipeline (pp) and data parallelism (dp), and their variants."""
+
+    tp: int
+    pp: int
+    dp: int
+    sequence_parallel: bool
+    zero: int
+    """What data-parallel ranks split: 0 nothing, 1 optimizer states, 2 and gradients, 3 and weights."""
+    micro_batch_size: int
+    chunks: int
+    """Parts of the layers that a pipeline stage has; more than 1 is an interleaved schedule."""
+    recompute: str
+    """none, selective or full."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingMemory:
+    """Bytes of a rank of the stage that needs the most, at its peak."""
+
+    total: int
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    buffers: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSeconds:
+    """Seconds of a step, by part; collectives and messages as far as nothing hides them."""
+
+    total: float
+    compute: float
+    tensor_parallel: float
+    pipeline: float
+    bubble: float
+    data_parallel: float
+    optimizer: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """A way to train that fits."""
+
+    degrees: Degrees
+    peak_stage: int
+    """The pipeline stage that needs the most memory."""
+    memory_bytes: TrainingMemory
+    seconds: TrainingSeconds
+    tokens_per_second: float
+    utilization: float
+    """The model's FLOP as a fraction of what the devices can compute in that time (MFU)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedTrainingPlan:
+    """A way to train that is not possible or does not fit."""
+
+    degrees: Degrees
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlans:
+    """All ways to train a model on a cluster, the fastest first."""
+
+    model: str
+    parameters: int
+    machine: str
+    ranks: int
+    sequence_length: int
+    batch_size: int
+    element_bytes: int
+    """Of a weight and an activation: 2 or 4."""
+    plans: tuple[TrainingPlan, ...]
+    refused: tuple[RefusedTrainingPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceDegrees:
+    """How generation is split: replicas of the model, each over tp ranks."""
+
+    tp: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceMemory:
+    """Bytes of a rank at its peak."""
+
+    total: int
+    weights: int
+    cache: int
+    buffers: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardSeconds:
+    """Seconds of a forward pass, by part."""
+
+    total: float
+    compute: float
+    tensor_parallel: float
+
+
+@dataclass(frozen=True, slots=True)
+class InferencePlan:
+    """A way to generate that fits."""
+
+    degrees: InferenceDegrees
+    memory_bytes: InferenceMemory
+    prompt_seconds: ForwardSeconds
+    """Until every text has its first token."""
+    token_seconds: ForwardSeconds
+    """Of one more token of each text."""
+    tokens_per_second: float
+    seconds: float
+    """Until all texts are complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedInferencePlan:
+    """A way to generate that is not possible or does not fit."""
+
+    degrees: InferenceDegrees
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class InferencePlans:
+    """All ways to generate with a model on a cluster, the shortest time of all texts first."""
+
+    model: str
+    parameters: int
+    format: str
+    """Of the weights."""
+    machine: str
+    ranks: int
+    texts: int
+    prompt_tokens: int
+    new_tokens: int
+    plans: tuple[InferencePlan, ...]
+    refused: tuple[RefusedInferencePlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedTensor:
+    """A weight or an activation of a block, and the indices that each rank has of it."""
+
+    tensor: str
+    shape: tuple[int, ...]
+    is_weight: bool
+    dim: int | None
+    """The sharded one; None if every rank has the whole tensor."""
+    ranges: tuple[tuple[tuple[int, int], ...], ...]
+    """Of each rank, half-open; empty if every rank has the whole tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedTensors:
+    """The tensors of a block, split over tp ranks."""
+
+    tp: int
+    tensors: tuple[ShardedTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFigure:
+    """A figure that others have published or measured, and what is planned for it."""
+
+    figure: str
+    of: str
+    published: float
+    planned: float
+    error: float
+    """planned / published - 1."""
+    band: tuple[float, float]
+    """Within which the error must be."""
+    in_band: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFigures:
+    """The figures that the planner is compared with."""
+
+    figures: tuple[PublishedFigure, ...]
