@@ -14,6 +14,7 @@ from typing import TextIO
 _ERROR = re.compile(r"(?:\[rank \d+\] )?shardwise: ")
 _LONGEST_MARK = len("[rank 65536] shardwise: ")  # a line that has begun may become an error up to here
 _WARNING = "warning: "
+_END = re.compile(r"\n|\x1b\[2K")  # of a line: what follows a cleared progress line is another one
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -59,11 +60,12 @@ class Messages:
     def errors(self) -> str:
         """Returns the errors, one a line, without the program's name."""
         lines = [line for line in self._lines if _ERROR.match(line)]
-        return "\n".join(line.replace("shardwise: ", "", 1) for line in lines)
+        return "".join(line.replace("shardwise: ", "", 1) for line in lines).removesuffix("\n")
 
     def unseen_warnings(self) -> list[str]:
         """Returns the warnings that no terminal has shown."""
-        return [] if self._stream else [line.removeprefix(_WARNING) for line in self._lines if line.startswith(_WARNING)]
+        warnings = [line.strip().removeprefix(_WARNING) for line in self._lines if line.startswith(_WARNING)]
+        return [] if self._stream else warnings
 
     def _read(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -77,19 +79,21 @@ class Messages:
             return b""
 
     def _add(self, text: str) -> None:
-        for part in re.split(r"(?<=\n)", text):
-            self._lines[-1] += part.removesuffix("\n")
-            self._show(ends=part.endswith("\n"))
-            if part.endswith("\n"):
-                self._lines.append("")
-                self._shown = 0
+        self._lines[-1] += text
+        while end := _END.search(self._lines[-1]):
+            rest = self._lines[-1][end.end():]
+            self._lines[-1] = self._lines[-1][:end.end()]
+            self._show(is_complete=True)
+            self._lines.append(rest)
+            self._shown = 0
+        self._show(is_complete=False)
 
-    def _show(self, ends: bool) -> None:
+    def _show(self, is_complete: bool) -> None:
         """Shows what is new of the last line, unless it is or may become an error."""
         line = self._lines[-1]
-        may_become_error = not ends and len(line) < _LONGEST_MARK and line.startswith(("s", "["))
+        may_become_error = not is_complete and len(line) < _LONGEST_MARK and line.startswith(("s", "["))
         if self._stream is None or (not self._shown and (_ERROR.match(line) or may_become_error)):
             return
-        self._stream.write(line[self._shown:] + ("\n" if ends else ""))
+        self._stream.write(line[self._shown:])
         self._stream.flush()
         self._shown = len(line)

@@ -60,10 +60,10 @@ class Directory(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.directory = Path(directory.name)
 
-    def model(self, **fields):
+    def model(self):
         """Trains a step of a small model; returns its directory."""
         config, text, out = (self.directory / name for name in ("small.json", "text", "run"))
-        config.write_text(json.dumps(SMALL | {"vocab_size": 256} | fields))
+        config.write_text(json.dumps(SMALL | {"vocab_size": 256}))
         text.write_text("A text of some letters. " * 200)
         printed_by("train", "--model-config", config, "--text", text, "--seq-len", 16, "--batch-size", 2, "--steps", 1,
                    "--save", out, "--json")
@@ -446,6 +446,14 @@ class TerminalTest(Directory):
         self.assertIn("merge: 1 of 3", shown)
         self.assertIn("interrupted\n", shown)
         self.check_interrupted_once()
+
+    def test_an_error_after_a_progress_line(self):
+        """The program clears its progress line before the error."""
+        limited = self.script(f"#!/bin/sh\nulimit -f 100\nexec {PROGRAM} \"$@\"\n")
+        model, out = self.model(), self.directory / "out"
+        shown = self.on_terminal(limited, f"import shardwise\ntry:\n    shardwise.merge({str(model)!r}, {str(out)!r})\n"
+                                 "except shardwise.Error as error:\n    print(error)")
+        self.assertRegex(shown, r"^(\r\x1b\[2K.*)*\r\x1b\[2Kresize .*: File too large \[SW\d{4}\]\n$")
 
     def test_a_terminal_shows_all_but_errors(self):
         program = self.script("""#!/bin/sh
