@@ -59,7 +59,7 @@ for path in sys.argv[1:2]:
     Path(path).write_text(chart(memory, [f"tp {tp}" for tp in DEGREES], HEADING))
 
 # %% The fastest plan of each combination of axes for 64 H100, as in docs/cli.md.
-found = shardwise.plan("llama-3.1-70b", ranks=64, machine="h100", batch_size=128, seq_len=8192)
+found = shardwise.plan("llama-3.1-70b", ranks=64, machine="h100", batch_size=128, seq_len=8192, cp=1)
 best: dict[tuple[int, int, int], shardwise.TrainingPlan] = {}
 for plan in found.plans:  # the fastest first
     best.setdefault((plan.degrees.tp, plan.degrees.pp, plan.degrees.dp), plan)
@@ -74,7 +74,7 @@ for name in ("llama-3.1-8b", "qwen3-32b", "llama-3.1-70b", "gpt3-175b", "llama-3
     generation = shardwise.plan(name, task="infer", min_gpus=True)
     training = shardwise.plan(name, seq_len=2048, min_gpus=True)
     degrees = training.plans[0].degrees
-    how = f"tp {degrees.tp}, pp {degrees.pp}, dp {degrees.dp}, ZeRO-{degrees.zero}, recompute {degrees.recompute}"
+    how = f"tp {degrees.tp}, cp {degrees.cp}, pp {degrees.pp}, dp {degrees.dp}, ZeRO-{degrees.zero}, recompute {degrees.recompute}"
     fewest.append([name, generation.ranks, training.ranks, how])
 print(table(fewest))
 
@@ -88,5 +88,5 @@ print(table(rows))
 
 # %% The same step on other machines. A device of p4d has half the memory of the others, and an eighth of a network port.
 for name in ("h100", "a100", "p4d"):
-    fastest = shardwise.plan("llama-3.1-70b", ranks=64, machine=name, batch_size=128, seq_len=8192).plans[0]
+    fastest = shardwise.plan("llama-3.1-70b", ranks=64, machine=name, batch_size=128, seq_len=8192, cp=1).plans[0]
     print(f"{name}: {fastest.seconds.total:.1f} s with tp {fastest.degrees.tp}, dp {fastest.degrees.dp}")

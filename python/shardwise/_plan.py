@@ -19,8 +19,8 @@ Plans = TrainingPlans | InferencePlans | ShardedTensors | PublishedFigures
 def plan(config: Described, *, task: Literal["train"] = "train", ranks: int | None = None, min_gpus: bool = False,
          machine: Described | None = None, batch_size: int | None = None, dtype: str | None = None,
          memory_cap: float | None = None, tp: int | None = None, seq_len: int | None = None, pp: int | None = None,
-         dp: int | None = None, micro_batch_size: int | None = None, zero: int | None = None,
-         recompute: str | None = None) -> TrainingPlans: ...
+         dp: int | None = None, cp: int | None = None, ep: int | None = None, micro_batch_size: int | None = None,
+         zero: int | None = None, recompute: str | None = None) -> TrainingPlans: ...
 @overload
 def plan(config: Described, *, task: Literal["infer"], ranks: int | None = None, min_gpus: bool = False,
          machine: Described | None = None, batch_size: int | None = None, dtype: str | None = None,
@@ -37,8 +37,8 @@ def plan(config: Described | None = None, *, task: str = "train", ranks: int | N
          memory_cap: float | None = None, tp: int | None = None, prompt_tokens: int | None = None,
          new_tokens: int | None = None, quantize: str | None = None, group_size: int | None = None,
          head: str | None = None, kv_cache_dtype: str | None = None, seq_len: int | None = None, pp: int | None = None,
-         dp: int | None = None, micro_batch_size: int | None = None, zero: int | None = None,
-         recompute: str | None = None, shapes: bool = False, check: bool = False) -> Plans:
+         dp: int | None = None, cp: int | None = None, ep: int | None = None, micro_batch_size: int | None = None,
+         zero: int | None = None, recompute: str | None = None, shapes: bool = False, check: bool = False) -> Plans:
     """Ranks the ways to split a training step or generation over a cluster, by arithmetic alone.
 
     `config` is a preset (`llama-3.1-70b`), a directory or file with a config.json, or its contents as a dict. `machine`
@@ -55,8 +55,9 @@ def plan(config: Described | None = None, *, task: str = "train", ranks: int | N
     flags = {"model": config, "task": task, "ranks": ranks, "min_gpus": min_gpus, "machine": machine,
              "batch_size": batch_size, "dtype": dtype, "memory_cap": memory_cap, "tp": tp, "prompt_tokens": prompt_tokens,
              "new_tokens": new_tokens, "quantize": quantize, "group_size": group_size, "head": head,
-             "kv_cache_dtype": kv_cache_dtype, "seq_len": seq_len, "pp": pp, "dp": dp,
-             "micro_batch_size": micro_batch_size, "zero": zero, "recompute": recompute, "shapes": shapes, "check": check}
+             "kv_cache_dtype": kv_cache_dtype, "seq_len": seq_len, "pp": pp, "dp": dp, "cp": cp,
+             "ep": ep, "micro_batch_size": micro_batch_size, "zero": zero, "recompute": recompute, "shapes": shapes,
+             "check": check}
     printed = run("plan", flags, exit_codes=(0, 1))  # 1: nothing fits, or a figure is outside its band
     if check:
         return _records.read(PublishedFigures, printed, "plan")

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """How a training step is split: ranks of tensor (tp), pipeline (pp) and data parallelism (dp), and their variants."""
+    """How a training step is split: ranks of tensor (tp), context (cp), pipeline (pp), data (dp) and expert parallelism
+    (ep, over ranks of tp, cp and dp), and their variants."""
 
     tp: int
+    cp: int
     pp: int
     dp: int
+    ep: int
     sequence_parallel: bool
     zero: int
     """What data-parallel ranks split: 0 nothing, 1 optimizer states, 2 and gradients, 3 and weights."""
@@ -40,6 +43,8 @@ class TrainingSeconds:
     total: float
     compute: float
     tensor_parallel: float
+    context_parallel: float
+    expert_parallel: float
     pipeline: float
     bubble: float
     data_parallel: float
@@ -74,6 +79,8 @@ class TrainingPlans:
 
     model: str
     parameters: int
+    active_parameters: int
+    """That a token passes through: of a mixture's experts those chosen for it."""
     machine: str
     ranks: int
     sequence_length: int

@@ -30,7 +30,7 @@ void check_values(const InspectOptions& o) {
 
 template <class Found>
 void print_found(const Found& found, bool as_json) {
-  print(as_json ? to_json(found) : to_text(found));
+  print(as_json ? cli::to_json(found) : cli::to_text(found));
 }
 
 void inspect_panel_files(const std::filesystem::path& directory, const InspectOptions& o) {

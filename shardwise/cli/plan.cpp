@@ -6,7 +6,9 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/cli/commands.h"
+#include "shardwise/cli/decision_report.h"
 #include "shardwise/cli/inference_report.h"
+#include "shardwise/cli/largest_report.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/plan_options.h"
 #include "shardwise/cli/plan_report.h"
@@ -22,17 +24,15 @@ int64_t most_ranks(const plan::Machine& machine) {
 
 /// Returns 1 if a figure is outside its band.
 int check_published_figures(const PlanOptions& o) {
-  const auto refuse = [](bool is_given, const std::string& flag) {
-    TORCH_CHECK_VALUE(!is_given, "plan: --check has its own models; got ", flag, " [SW0763]");
-  };
-  refuse(o.model.has_value(), "--model " + base::shortened(o.model.value_or("")));
-  refuse(o.ranks != 0, fmt::format("--ranks {}", o.ranks));
-  refuse(o.min_gpus, "--min-gpus");
-  refuse(o.shapes, "--shapes");
-  refuse(o.plans_inference(), "--task infer");
   const std::vector<plan::PublishedFigure> figures = plan::published_figures();
   print(o.json ? to_json(figures) : to_text(figures));
   return std::ranges::all_of(figures, &plan::PublishedFigure::is_in_band) ? 0 : 1;
+}
+
+int print_matrix(const PlanOptions& o) {
+  const std::vector<plan::Decision> decisions = plan::decision_matrix();
+  print(o.json ? to_json(decisions) : to_text(decisions));
+  return 0;
 }
 
 PlanReport training_report(const PlanOptions& o) {
@@ -75,6 +75,24 @@ int plan_inference(const PlanOptions& o) {
   return report.found.plans.empty() ? 1 : 0;
 }
 
+/// Returns 1 if nothing fits.
+int print_largest_training(const PlanOptions& o) {
+  const plan::Grown grown = *o.largest == "seq" ? plan::Grown::sequence : plan::Grown::micro_batch;
+  const std::vector<plan::LargestTraining> all =
+      plan::largest_training(training_task(o), machine_of(o), pins_of(o), memory_cap_in_bytes(o), grown);
+  print(o.json ? to_json(all, grown) : to_text(all, grown));
+  return std::ranges::any_of(all, [](const auto& one) { return one.size > 0; }) ? 0 : 1;
+}
+
+int print_largest_inference(const PlanOptions& o) {
+  const plan::InferenceTask task = inference_task(o);
+  const std::vector<plan::LargestInference> all =
+      plan::largest_inference(task, machine_of(o), pins_of(o).tp, memory_cap_in_bytes(o));
+  const int64_t tokens = task.prompt_tokens + task.new_tokens;
+  print(o.json ? to_json(all, tokens) : to_text(all, tokens));
+  return std::ranges::any_of(all, [](const auto& one) { return one.texts > 0; }) ? 0 : 1;
+}
+
 int print_shapes(const PlanOptions& o) {
   const plan::Workload workload = shapes_workload(o);
   const std::vector<plan::ShardedTensor> tensors = plan::sharded_tensors(workload);
@@ -92,8 +110,13 @@ int plan_command(const Call& call) {
       "part, and why others are refused. Arithmetic only; runs nothing.");
   add_flags(flags, options);
   if (!flags.parse(call.arguments)) return 0;
-  if (options.check) return check_published_figures(options);
+  if (options.check || options.matrix) {
+    check_has_no_model(options);
+    return options.check ? check_published_figures(options) : print_matrix(options);
+  }
   validate(options);
+  if (options.largest)
+    return options.plans_inference() ? print_largest_inference(options) : print_largest_training(options);
   if (options.shapes) return print_shapes(options);
   return options.plans_inference() ? plan_inference(options) : plan_training(options);
 }

@@ -54,36 +54,40 @@ int64_t element_bytes_of(const PlanOptions& o) {
   return dtype == "float32" ? 4 : 2;
 }
 
-/// A flag that only one kind of plan has, and whether it is given.
+/// A flag that not every kind of output has, and whether it is given.
 struct OptionalFlag {
   enum class Of { training, inference, both };
   const char* name;
   Of of;  // the tasks that it belongs to
-  bool matters_to_shapes;
+  bool matters_to_shapes, matters_to_largest;
   bool is_given;
 };
 
 std::vector<OptionalFlag> optional_flags(const PlanOptions& o) {
   using enum OptionalFlag::Of;
-  return {{"--seq-len", training, true, o.sequence_length.has_value()},
-          {"--pp", training, false, o.pins.pp.has_value()},
-          {"--dp", training, false, o.pins.dp.has_value()},
-          {"--cp", training, false, o.pins.cp.has_value()},
-          {"--ep", training, false, o.pins.ep.has_value()},
-          {"--micro-batch-size", training, false, o.pins.micro_batch_size.has_value()},
-          {"--zero", training, false, o.zero.has_value()},
-          {"--recompute", training, false, o.recompute.has_value()},
-          {"--why", training, false, o.why},
-          {"--prompt-tokens", inference, true, o.prompt_tokens.has_value()},
-          {"--new-tokens", inference, false, o.new_tokens.has_value()},
-          {"--quantize", inference, false, o.quantize.has_value()},
-          {"--group-size", inference, false, o.group_size.has_value()},
-          {"--head", inference, false, o.head.has_value()},
-          {"--kv-cache-dtype", inference, false, o.cache_dtype.has_value()},
-          {"--ranks", both, false, o.ranks != 0},
-          {"--min-gpus", both, false, o.min_gpus},
-          {"--dtype", both, false, o.dtype.has_value()},
-          {"--memory-cap", both, false, o.memory_cap.has_value()}};
+  const bool grows_sequence = o.largest == "seq";
+  return {{"--seq-len", training, true, !grows_sequence, o.sequence_length.has_value()},
+          {"--pp", training, false, false, o.pins.pp.has_value()},
+          {"--dp", training, false, false, o.pins.dp.has_value()},
+          {"--cp", training, false, false, o.pins.cp.has_value()},
+          {"--ep", training, false, false, o.pins.ep.has_value()},
+          {"--micro-batch-size", training, false, false, o.pins.micro_batch_size.has_value()},
+          {"--zero", training, false, true, o.zero.has_value()},
+          {"--recompute", training, false, true, o.recompute.has_value()},
+          {"--why", training, false, false, o.why},
+          {"--prompt-tokens", inference, true, true, o.prompt_tokens.has_value()},
+          {"--new-tokens", inference, false, true, o.new_tokens.has_value()},
+          {"--quantize", inference, false, true, o.quantize.has_value()},
+          {"--group-size", inference, false, true, o.group_size.has_value()},
+          {"--head", inference, false, true, o.head.has_value()},
+          {"--kv-cache-dtype", inference, false, true, o.cache_dtype.has_value()},
+          {"--batch-size", both, true, false, o.batch_size.has_value()},
+          {"--tp", both, true, true, o.pins.tp.has_value()},
+          {"--ranks", both, false, true, o.ranks != 0},
+          {"--min-gpus", both, false, false, o.min_gpus},
+          {"--shapes", both, true, false, o.shapes},
+          {"--dtype", both, false, true, o.dtype.has_value()},
+          {"--memory-cap", both, false, true, o.memory_cap.has_value()}};
 }
 
 /// Errors: c10::ValueError if a flag is given that does not matter to the task, or to --shapes.
@@ -96,7 +100,17 @@ void check_optional_flags(const PlanOptions& o) {
     TORCH_CHECK_VALUE(!flag.is_given || !o.shapes || flag.matters_to_shapes,
                       "plan: --shapes must go without flags that change no shape; got ", flag.name,
                       " [SW0778]");
+    TORCH_CHECK_VALUE(!flag.is_given || !o.largest || flag.matters_to_largest,
+                      "plan: --largest must go without flags that it chooses; got ", flag.name, " [SW0814]");
   }
+}
+
+/// Errors: c10::ValueError unless --largest names something that grows in the task.
+void check_largest(const PlanOptions& o) {
+  const bool is_known = o.plans_inference() ? o.largest == "kv" : o.largest == "batch" || o.largest == "seq";
+  TORCH_CHECK_VALUE(is_known,
+                    "plan: --largest must be batch or seq with --task train, kv with --task infer; got ",
+                    base::shortened(*o.largest), " with --task ", o.task, " [SW0815]");
 }
 
 }  // namespace
@@ -146,13 +160,32 @@ void add_flags(Flags& flags, PlanOptions& o) {
   flags.on_off("--json", o.json, "print one JSON object with every plan and every refusal");
   flags.on_off("--shapes", o.shapes,
                "print instead the tensors of a block, and the indices that each rank of --tp holds");
+  flags.value(
+      "--largest NAME", o.largest,
+      "print instead, for each number of ranks of tensor parallelism, the largest that fits: batch (the "
+      "sequences of a micro-batch), seq (its tokens), or with --task infer kv (cached texts)");
+  flags.on_off("--matrix", o.matrix, "compare typical runs' fastest plans with what is advised, instead");
   flags.on_off("--check", o.check, "compare published figures with what is planned for them, instead");
+}
+
+void check_has_no_model(const PlanOptions& o) {
+  const char* what = o.check ? "--check" : "--matrix";
+  const auto refuse = [&](bool is_given, const std::string& flag) {
+    TORCH_CHECK_VALUE(!is_given, "plan: ", what, " has its own models; got ", flag, " [SW0763]");
+  };
+  refuse(o.check && o.matrix, "--matrix");
+  refuse(o.model.has_value(), "--model " + base::shortened(o.model.value_or("")));
+  refuse(o.plans_inference(), "--task infer");
+  refuse(o.machine != PlanOptions{}.machine, "--machine " + base::shortened(o.machine));
+  refuse(o.largest.has_value(), "--largest");
+  for (const OptionalFlag& flag : optional_flags(o)) refuse(flag.is_given, flag.name);
 }
 
 void validate(const PlanOptions& o) {
   check_choice("plan", "--task", o.task, {"train", "infer"});
   TORCH_CHECK_VALUE(!o.why || !o.json, "plan: --why explains in words; got it with --json [SW0761]");
   TORCH_CHECK_VALUE(o.model, "plan: --model must name a model; got none [SW0759]");
+  if (o.largest) check_largest(o);
   check_optional_flags(o);
   TORCH_CHECK_VALUE(!o.min_gpus || o.ranks == 0, "plan: --min-gpus must go without --ranks; got --ranks ",
                     o.ranks, " [SW0776]");

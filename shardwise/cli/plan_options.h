@@ -10,7 +10,7 @@
 namespace shardwise::cli {
 
 struct PlanOptions {
-  std::optional<std::string> model, dtype;
+  std::optional<std::string> model, dtype, largest;
   std::string task = "train", machine = "h100";
   int64_t ranks = 0;
   std::optional<int64_t> batch_size;
@@ -24,7 +24,7 @@ struct PlanOptions {
   std::optional<std::string> quantize, head, cache_dtype;
   // Output.
   int64_t rows = 10;
-  bool why = false, json = false, check = false, shapes = false, min_gpus = false;
+  bool why = false, json = false, check = false, matrix = false, shapes = false, min_gpus = false;
 
   bool plans_inference() const { return task == "infer"; }
 };
@@ -34,6 +34,9 @@ void add_flags(Flags& flags, PlanOptions& options);
 /// Checks what is needed of both tasks, and that every flag is one of the task. Errors: c10::ValueError
 /// naming the flag and its rule, as all below.
 void validate(const PlanOptions& options);
+
+/// Checks that none of the flags is given that --check and --matrix have their own values for.
+void check_has_no_model(const PlanOptions& options);
 
 /// Returns the workload whose tensors --shapes lists.
 plan::Workload shapes_workload(const PlanOptions& options);

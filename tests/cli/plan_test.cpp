@@ -27,7 +27,7 @@ TEST(Plan, PrintsTheFastestPlanOfEveryCombinationOfAxes) {
                               "2048 tokens in bf16\n"),
             0u)
       << found.output;
-  for (const char* part : {"tp  cp  pp  dp  sp   zero", "step ms", "plans fit",
+  for (const char* part : {"tp  cp  pp  dp  sp  zero", "step ms", "plans fit",
                            "refused:\n  tp 1 cp 1 pp 2 dp 32: stage 0 needs"})
     EXPECT_NE(found.output.find(part), std::string::npos) << part << "\n" << found.output;
 }
@@ -174,13 +174,59 @@ TEST(Plan, ListsTheIndicesThatRanksHold) {
     EXPECT_EQ(tensor["ranges"].size(), tensor["dim"].is_null() ? 0u : 8u) << tensor;
 }
 
+TEST(Plan, RanksSplitsOfExperts) {
+  const Words words{"--model", "mixtral-8x7b", "--ranks", "8", "--batch-size", "64", "--ep", "4"};
+  const Outcome text = plan(words);
+  EXPECT_EQ(text.code, 0) << text.errors;
+  for (const char* part : {"46.70B parameters", "dp  ep  sp", " ep 4: stage 0 needs"})
+    EXPECT_NE(text.output.find(part), std::string::npos) << part << "\n" << text.output;
+  Words as_json = words;
+  as_json.push_back("--json");
+  const json report = json::parse(plan(as_json).output);
+  EXPECT_EQ(report["active_parameters"], 12'879'925'248);
+  for (const json& one : report["plans"]) {
+    EXPECT_EQ(one["degrees"]["ep"], 4);
+    EXPECT_GT(one["seconds"]["expert_parallel"], 0);
+    double sum = 0;
+    for (const auto& [part, seconds] : one["seconds"].items())
+      sum += part == "total" ? 0 : seconds.get<double>();
+    EXPECT_NEAR(sum, one["seconds"]["total"].get<double>(), 1e-9);
+  }
+}
+
+TEST(Plan, FindsTheLargestThatFits) {
+  const Words words{"--model", "llama-3.1-8b", "--ranks", "8", "--largest"};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return plan(more);
+  };
+  const Outcome batch = with({"batch"});
+  EXPECT_EQ(batch.code, 0) << batch.errors;
+  EXPECT_NE(batch.output.find("sequences of a micro-batch"), std::string::npos) << batch.output;
+  EXPECT_NE(batch.output.find("1   8   no   none: one needs "), std::string::npos) << batch.output;
+  const json sequences = json::parse(with({"seq", "--recompute", "full", "--json"}).output);
+  EXPECT_EQ(sequences["largest"], "sequence_length");
+  EXPECT_EQ(sequences["plans"].size(), 7u);
+  EXPECT_EQ(sequences["plans"].back()["size"], 131072);
+  const json texts = json::parse(with({"kv", "--task", "infer", "--json"}).output);
+  for (const json& one : texts["plans"]) EXPECT_EQ(one["cached_tokens"], 640 * one["size"].get<int64_t>());
+  EXPECT_EQ(with({"batch", "--memory-cap", "10"}).code, 1);
+}
+
+TEST(Plan, ComparesTypicalRunsWithAdvice) {
+  const Outcome text = plan({"--matrix"});
+  EXPECT_EQ(text.code, 0) << text.errors;
+  for (const char* part : {"fastest plan", "Llama 3, arXiv 2407.21783, table 4", "tp 8 pp 8, zero 0"})
+    EXPECT_NE(text.output.find(part), std::string::npos) << part << "\n" << text.output;
+}
+
 TEST(Plan, ChecksPublishedFigures) {
   const Outcome text = plan({"--check"});
   EXPECT_EQ(text.code, 0);
   EXPECT_NE(text.output.find("71 of 71 figures are in their bands\n"), std::string::npos) << text.output;
   EXPECT_NE(text.output.find("arXiv 2205.05198, table 5"), std::string::npos) << text.output;
   const json figures = json::parse(plan({"--check", "--json"}).output)["figures"];
-  ASSERT_EQ(figures.size(), 66u);
+  ASSERT_EQ(figures.size(), 71u);
   for (const json& figure : figures) EXPECT_TRUE(figure["in_band"].get<bool>()) << figure;
 }
 
@@ -219,8 +265,8 @@ TEST_F(BadInput, Plan) {
                                              {"--recompute", "full"},
                                              {"--why", ""}})
     refused({{"--task", "infer"}, {flag, value}}, {flag, "--task train", "--task infer"});
-  for (const char* flag :
-       {"--ranks", "--batch-size", "--seq-len", "--tp", "--pp", "--dp", "--micro-batch-size", "--rows"}) {
+  for (const char* flag : {"--ranks", "--batch-size", "--seq-len", "--tp", "--cp", "--pp", "--dp", "--ep",
+                           "--micro-batch-size", "--rows"}) {
     refused({{flag, "0"}}, {flag, "got 0"});
     refused({{flag, "-8"}}, {flag, "got -8"});
     refused({{flag, "99999999999"}}, {flag, "99999999999"});
@@ -230,10 +276,35 @@ TEST_F(BadInput, Plan) {
   refused({{"--tp", "3"}}, {"divide", "3", "8 ranks"});
   refused({{"--tp", "4"}, {"--dp", "4"}}, {"divide", "16", "8 ranks"});
   refused({{"--check", ""}}, {"--check", "--model llama-3.1-8b"});
-  expect_refused("plan", {{"--check", ""}, {"--ranks", "8"}}, {"--check", "--ranks 8"});
+  expect_refused("plan", {{"--check", ""}, {"--ranks", "8"}}, {"--check", "--ranks"});
   expect_refused("plan", {{"--check", ""}, {"--min-gpus", ""}}, {"--check", "--min-gpus"});
   expect_refused("plan", {{"--check", ""}, {"--shapes", ""}}, {"--check", "--shapes"});
   expect_refused("plan", {{"--check", ""}, {"--task", "infer"}}, {"--check", "--task infer"});
+  for (const auto& [flag, value] : Arguments{{"--machine", "a100"},
+                                             {"--tp", "2"},
+                                             {"--check", ""},
+                                             {"--largest", "seq"},
+                                             {"--seq-len", "8"},
+                                             {"--model", "gpt2"}})
+    expect_refused("plan", {{"--matrix", ""}, {flag, value}},
+                   {flag == "--check" ? "--check has its own models; got --matrix" : "--matrix", flag});
+  refused({{"--largest", "all"}}, {"--largest", "batch or seq", "all with --task train"});
+  refused({{"--largest", "kv"}}, {"--largest", "kv with --task train"});
+  refused({{"--largest", "seq"}, {"--task", "infer"}}, {"--largest", "seq with --task infer"});
+  for (const auto& [flag, value] : Arguments{{"--batch-size", "8"},
+                                             {"--seq-len", "8"},
+                                             {"--pp", "1"},
+                                             {"--dp", "8"},
+                                             {"--cp", "1"},
+                                             {"--ep", "1"},
+                                             {"--micro-batch-size", "1"},
+                                             {"--why", ""},
+                                             {"--shapes", ""}})
+    refused({{"--largest", "seq"}, {flag, value}}, {flag});
+  for (const char* what : {"--shapes", "--task"})
+    refused(
+        {{"--model", "mixtral-8x7b"}, {what, what == std::string("--task") ? "infer" : ""}, {"--tp", "2"}},
+        {what, "without experts", "mixtral"});
   refused({{"--why", ""}, {"--json", ""}}, {"--why", "--json"});
   refused({{"--zero", "4"}}, {"--zero", "got 4"});
   refused({{"--recompute", "some"}}, {"--recompute", "selective", "some"});
