@@ -93,10 +93,22 @@ int print_largest_inference(const PlanOptions& o) {
   return std::ranges::any_of(all, [](const auto& one) { return one.texts > 0; }) ? 0 : 1;
 }
 
+/// Returns the tensors of the workload, and the collectives of a block under every mode that the task has.
+ShapesReport shapes_report(const PlanOptions& o) {
+  plan::Workload workload = shapes_workload(o);
+  ShapesReport report{workload.tp, plan::sharded_tensors(workload), {}};
+  for (const plan::Parallelism mode : {plan::Parallelism::tp, plan::Parallelism::tp_sp}) {
+    if (o.plans_inference() && mode == plan::Parallelism::tp_sp) continue;
+    workload.parallelism = mode;
+    for (const plan::BlockCollective& one : plan::block_collectives(workload))
+      if (!o.plans_inference() || !one.is_backward) report.collectives.push_back(one);
+  }
+  return report;
+}
+
 int print_shapes(const PlanOptions& o) {
-  const plan::Workload workload = shapes_workload(o);
-  const std::vector<plan::ShardedTensor> tensors = plan::sharded_tensors(workload);
-  print(o.json ? to_json(tensors, workload.tp) : to_text(tensors, workload.tp));
+  const ShapesReport report = shapes_report(o);
+  print(o.json ? to_json(report) : to_text(report));
   return 0;
 }
 

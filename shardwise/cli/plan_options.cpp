@@ -86,7 +86,7 @@ std::vector<OptionalFlag> optional_flags(const PlanOptions& o) {
           {"--ranks", both, false, true, o.ranks != 0},
           {"--min-gpus", both, false, false, o.min_gpus},
           {"--shapes", both, true, false, o.shapes},
-          {"--dtype", both, false, true, o.dtype.has_value()},
+          {"--dtype", both, true, true, o.dtype.has_value()},
           {"--memory-cap", both, false, true, o.memory_cap.has_value()}};
 }
 
@@ -98,8 +98,8 @@ void check_optional_flags(const PlanOptions& o) {
     TORCH_CHECK_VALUE(!flag.is_given || flag.of != other, "plan: ", flag.name, " must go with --task ",
                       o.plans_inference() ? "train" : "infer", "; got --task ", o.task, " [SW0773]");
     TORCH_CHECK_VALUE(!flag.is_given || !o.shapes || flag.matters_to_shapes,
-                      "plan: --shapes must go without flags that change no shape; got ", flag.name,
-                      " [SW0778]");
+                      "plan: --shapes must go without flags that change neither shapes nor bytes; got ",
+                      flag.name, " [SW0778]");
     TORCH_CHECK_VALUE(!flag.is_given || !o.largest || flag.matters_to_largest,
                       "plan: --largest must go without flags that it chooses; got ", flag.name, " [SW0814]");
   }
@@ -159,7 +159,7 @@ void add_flags(Flags& flags, PlanOptions& o) {
   flags.on_off("--why", o.why, "explain the first plan against the second");
   flags.on_off("--json", o.json, "print one JSON object with every plan and every refusal");
   flags.on_off("--shapes", o.shapes,
-               "print instead the tensors of a block, and the indices that each rank of --tp holds");
+               "print instead the tensors of a block, the indices that each rank of --tp holds, and what it sends");
   flags.value(
       "--largest NAME", o.largest,
       "print instead, for each number of ranks of tensor parallelism, the largest that fits: batch (the "
@@ -206,6 +206,7 @@ plan::Workload shapes_workload(const PlanOptions& o) {
   check_range("plan", o.plans_inference() ? "--prompt-tokens" : "--seq-len", workload.sequence_length, 1,
               positions);
   workload.batch_size = o.batch_size.value_or(1);
+  workload.element_bytes = element_bytes_of(o);
   return workload;
 }
 

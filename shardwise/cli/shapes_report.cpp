@@ -11,6 +11,8 @@
 namespace shardwise::cli {
 namespace {
 
+using nlohmann::ordered_json;
+using plan::BlockCollective;
 using plan::ShardedTensor;
 
 constexpr int64_t kShownRanks = 4;
@@ -36,12 +38,13 @@ std::vector<int64_t> shown_ranks(int64_t tp) {
   return ranks;
 }
 
-}  // namespace
+Row heading(std::vector<std::string> columns, const std::vector<int64_t>& ranks) {
+  for (const int64_t rank : ranks) columns.push_back(fmt::format("rank {}", rank));
+  return columns;
+}
 
-std::string to_text(const std::vector<ShardedTensor>& tensors, int64_t tp) {
-  const std::vector<int64_t> ranks = shown_ranks(tp);
-  std::vector<Row> rows{{"tensor", "shape", "indices"}};
-  for (const int64_t rank : ranks) rows[0].push_back(fmt::format("rank {}", rank));
+std::string tensors_table(const std::vector<ShardedTensor>& tensors, const std::vector<int64_t>& ranks) {
+  std::vector<Row> rows{heading({"tensor", "shape", "indices"}, ranks)};
   for (const ShardedTensor& tensor : tensors) {
     Row row{tensor.name, fmt::format("{}", fmt::join(tensor.shape, " x ")), indices_of(tensor)};
     for (const int64_t rank : ranks)
@@ -51,22 +54,59 @@ std::string to_text(const std::vector<ShardedTensor>& tensors, int64_t tp) {
   return table(rows);
 }
 
-std::string to_json(const std::vector<ShardedTensor>& tensors, int64_t tp) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const ShardedTensor& tensor : tensors) {
-    nlohmann::ordered_json ranges = nlohmann::ordered_json::array();
-    for (const auto& of_rank : tensor.ranges) {
-      ranges.push_back(nlohmann::ordered_json::array());
-      for (const auto& [begin, end] : of_rank) ranges.back().push_back({begin, end});
-    }
-    list.push_back(
-        {{"tensor", tensor.name},
-         {"shape", tensor.shape},
-         {"is_weight", tensor.is_weight},
-         {"dim", tensor.ranges.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(tensor.dim)},
-         {"ranges", ranges}});
+const char* mode_of(const BlockCollective& collective) {
+  return collective.parallelism == plan::Parallelism::tp ? "TP" : "TP+SP";
+}
+
+const char* pass_of(const BlockCollective& collective) {
+  return collective.is_backward ? "backward" : "forward";
+}
+
+std::string collectives_table(const std::vector<BlockCollective>& collectives,
+                              const std::vector<int64_t>& ranks) {
+  std::vector<Row> rows{heading({"bytes a block sends", "pass", "collective", "calls"}, ranks)};
+  for (const BlockCollective& c : collectives) {
+    Row row{mode_of(c), pass_of(c), c.name, fmt::to_string(c.calls)};
+    for (const int64_t rank : ranks) row.push_back(fmt::to_string(c.bytes.at(size_t(rank))));
+    rows.push_back(row);
   }
-  return json_line({{"tp", tp}, {"tensors", list}});
+  return table(rows);
+}
+
+ordered_json to_json(const ShardedTensor& tensor) {
+  ordered_json ranges = ordered_json::array();
+  for (const auto& of_rank : tensor.ranges) {
+    ranges.push_back(ordered_json::array());
+    for (const auto& [begin, end] : of_rank) ranges.back().push_back({begin, end});
+  }
+  return {{"tensor", tensor.name},
+          {"shape", tensor.shape},
+          {"is_weight", tensor.is_weight},
+          {"dim", tensor.ranges.empty() ? ordered_json() : ordered_json(tensor.dim)},
+          {"ranges", ranges}};
+}
+
+ordered_json to_json(const BlockCollective& collective) {
+  return {{"sequence_parallel", collective.parallelism == plan::Parallelism::tp_sp},
+          {"pass", pass_of(collective)},
+          {"collective", collective.name},
+          {"calls", collective.calls},
+          {"bytes", collective.bytes}};
+}
+
+}  // namespace
+
+std::string to_text(const ShapesReport& report) {
+  const std::vector<int64_t> ranks = shown_ranks(report.tp);
+  const std::string tensors = tensors_table(report.tensors, ranks);
+  return report.collectives.empty() ? tensors : tensors + "\n" + collectives_table(report.collectives, ranks);
+}
+
+std::string to_json(const ShapesReport& report) {
+  ordered_json tensors = ordered_json::array(), collectives = ordered_json::array();
+  for (const ShardedTensor& tensor : report.tensors) tensors.push_back(to_json(tensor));
+  for (const BlockCollective& collective : report.collectives) collectives.push_back(to_json(collective));
+  return json_line({{"tp", report.tp}, {"tensors", tensors}, {"block_collectives", collectives}});
 }
 
 }  // namespace shardwise::cli

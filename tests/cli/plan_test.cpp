@@ -220,6 +220,43 @@ TEST(Plan, ComparesTypicalRunsWithAdvice) {
     EXPECT_NE(text.output.find(part), std::string::npos) << part << "\n" << text.output;
 }
 
+// V = s b h e (t - 1) / t; an all_reduce sends 2V, and SP's backward gathers the column inputs again.
+TEST(Plan, ListsWhatABlockSends) {
+  Words block{"--model", "llama-3.1-8b", "--shapes", "--tp", "8", "--seq-len", "8192"};
+  const Outcome text = plan(block);
+  block.push_back("--json");
+  const json sent = json::parse(plan(block).output)["block_collectives"];
+  const int64_t v = int64_t{8192} * 4096 * 2 * 7 / 8;
+  const auto row = [&](bool sp, const char* pass, const char* collective, int calls, int64_t bytes) {
+    return json{{"sequence_parallel", sp},
+                {"pass", pass},
+                {"collective", collective},
+                {"calls", calls},
+                {"bytes", json(std::vector<int64_t>(8, bytes))}};
+  };
+  EXPECT_EQ(
+      sent,
+      (json{row(false, "forward", "all_reduce", 2, 4 * v), row(false, "backward", "all_reduce", 2, 4 * v),
+            row(true, "forward", "all_gather", 2, 2 * v), row(true, "forward", "reduce_scatter", 2, 2 * v),
+            row(true, "backward", "all_gather", 4, 4 * v),
+            row(true, "backward", "reduce_scatter", 2, 2 * v)}));
+  EXPECT_TRUE(std::regex_search(text.output, std::regex("TP\\+SP +backward +all_gather +4 +234881024 ")))
+      << text.output;
+}
+
+// Generation has no backward and no sequence parallelism; fp32 doubles the bytes, and one rank sends nothing.
+TEST(Plan, ListsWhatABlockOfATaskSends) {
+  const auto sent = [](Words more) {
+    for (const char* word : {"--model", "gpt2", "--shapes", "--json"}) more.emplace_back(word);
+    return json::parse(plan(more).output)["block_collectives"];
+  };
+  const json one = sent({"--task", "infer", "--tp", "2", "--prompt-tokens", "8", "--dtype", "float32"});
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one[0]["pass"], "forward");
+  EXPECT_EQ(one[0]["bytes"][1], 2 * 2 * (8 * 768 * 4) / 2);
+  EXPECT_EQ(sent({"--tp", "1"}), json::array());
+}
+
 TEST(Plan, ChecksPublishedFigures) {
   const Outcome text = plan({"--check"});
   EXPECT_EQ(text.code, 0);
@@ -319,7 +356,6 @@ TEST_F(BadInput, Plan) {
   refused_shapes({{"--seq-len", "1025"}}, {"--seq-len", "1024"});
   for (const auto& [flag, value] : Arguments{{"--ranks", "8"},
                                              {"--min-gpus", ""},
-                                             {"--dtype", "float32"},
                                              {"--memory-cap", "8"},
                                              {"--pp", "1"},
                                              {"--dp", "1"},
