@@ -38,6 +38,8 @@ TEST(Plan, JsonHasEveryPlanAndEveryRefusal) {
   ASSERT_EQ(found.code, 0) << found.errors;
   const json report = json::parse(found.output);
   EXPECT_EQ(report["machine"], "h200");
+  EXPECT_EQ(report["devices_per_node"], 8);
+  EXPECT_EQ(report["layers"], 32);
   EXPECT_EQ(report["parameters"], 8'030'261'248);
   EXPECT_EQ(report["element_bytes"], 4);
   ASSERT_GT(report["plans"].size(), 0u);
