@@ -1,12 +1,22 @@
 """The report of comm.py: tables of times and ratios, and a chart.
 
+    comm_report.py RESULTS.json OUT.svg     redraws the chart of `run.py comm`
+
 A ratio compares times of the same round. Times are net: if tensors are rewritten before every call, the time of writing is
 subtracted, and noise may make the result 0 or less.
 """
 
-from chart import Panel, svg
-from figures import MIN_ROUNDS_FOR_VERDICT, TOO_FEW, Figure, Ratio
-from machine import result_path
+import json
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tools/charts"))
+
+from axis import decades, doubling  # noqa: E402
+from panel import Chart, Panel, Style  # noqa: E402
+
+from figures import MIN_ROUNDS_FOR_VERDICT, TOO_FEW, Figure, Ratio  # noqa: E402
+from machine import result_path  # noqa: E402
 
 RANKS = 2
 MODES = {"warm": "the tensor is as the last call left it",
@@ -181,20 +191,32 @@ def candidates_text(results):
     return lines
 
 
-def drawing(results):
+# How each series is drawn; one keeps its color if another is missing.
+STYLES = dict(zip([*VARIANTS, *TARGETS, PASS], [
+    Style(0), Style(0, "5 4"), Style(0, "1 3", "square"), Style(1, marker="square"), Style(2, marker="diamond"),
+    Style(3, marker="triangle"), Style(6, "2 3", "none")]))
+
+
+def chart(results, name):
+    """Returns times and bandwidths over sizes, a row of panels for each mode."""
     found = figures(results)
-    names = [*VARIANTS, *TARGETS, PASS]  # a series keeps its color if another one is missing
-    numbered = {number: name for number, name in enumerate(names) if name in names_of(found)}
-    ticks = [(size, size_text(size)) for size in SIZES]
+    styles = {series: style for series, style in STYLES.items() if series in names_of(found)}
 
     def panel(mode, title, label, value):
-        return Panel(f"{mode}: {title}", "size of the tensor", label, ticks,
-                     {number: [(size, value(size, us)) for size in SIZES
-                               if (us := found[name, mode, size].median()) > 0] for number, name in numbered.items()})
+        curves = {series: [(size, value(size, us)) for size in SIZES if (us := found[series, mode, size].median()) > 0]
+                  for series in styles}
+        y = decades([value for points in curves.values() for _, value in points])
+        return Panel(f"{mode}: {title}", "size of the tensor", label, doubling(SIZES, size_text), y, curves)
 
     rows = [[panel(mode, "time", "time of a call, µs", lambda size, us: us),
              panel(mode, "bandwidth", "size / time, GB/s", lambda size, us: size / us / 1e3)] for mode in MODES]
-    return svg(f"all_reduce of {RANKS} ranks, {results['dtype']}, {results['cpu']}, {results['date']}", numbered, rows)
+    title = f"all_reduce of {RANKS} ranks, {results['dtype']}, {results['cpu']}, {results['date']}"
+    words = ", ".join(f"{series} {time_text(found[series, 'warm', SIZES[0]].median())} µs" for series in styles)
+    return Chart(name, title, f"Medians of {results.get('rounds', 'all')} rounds over sizes. Warm, {size_text(SIZES[0])}: {words}.", styles, rows)
+
+
+def drawing(results):
+    return chart(results, "comm").svg()
 
 
 def mode_report(found, mode):
@@ -218,3 +240,7 @@ def report(results):
     parts += [part for mode in MODES for part in mode_report(found, mode)]
     parts.append(many_ranks(results))
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(drawing(json.loads(Path(sys.argv[1]).read_text())))

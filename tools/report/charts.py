@@ -1,25 +1,14 @@
 """Charts as SVG text: lines, stacked bars and a legend. Colors are CSS classes of the page."""
-import math
+import sys
 from html import escape
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "charts"))
+
+from axis import linear  # noqa: E402
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 14, 40
-
-
-def ticks(low, high, count=5):
-    """Returns about `count` round numbers within [low, high]."""
-    step = 10 ** math.floor(math.log10((high - low) / count or 1))
-    step = next(step * factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= count)
-    first = math.ceil(low / step - 1e-9)
-    return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def short(x):
-    if x == 0:
-        return "0"
-    if not 1e-3 <= abs(x) < 1e6:
-        return f"{x:.0e}".replace("e-0", "e-").replace("e+0", "e")
-    return f"{x:,.10g}"
 
 
 def svg(body, label, height=HEIGHT):
@@ -34,24 +23,24 @@ class Axes:
     """Maps data to pixels and draws the grid."""
 
     def __init__(self, xs, ys):
-        self.x0, self.x1 = min(xs), max(max(xs), min(xs) + 1)
         pad = 0.05 * (max(ys) - min(ys)) or 0.5
-        self.y0, self.y1 = min(ys) - pad, max(ys) + pad
+        self.across = linear(min(xs), max(max(xs), min(xs) + 1), 6)
+        self.up = linear(min(ys) - pad, max(ys) + pad)
 
     def x(self, value):
-        return LEFT + (value - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
+        return LEFT + self.across.at(value) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value):
-        return HEIGHT - BOTTOM - (value - self.y0) / (self.y1 - self.y0) * (HEIGHT - TOP - BOTTOM)
+        return HEIGHT - BOTTOM - self.up.at(value) * (HEIGHT - TOP - BOTTOM)
 
     def grid(self, x_label, y_label):
         body = []
-        for value in ticks(self.y0, self.y1):
+        for value, label in self.up.ticks:
             y = self.y(value)
             body += [f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>',
-                     text(LEFT - 8, y + 4, short(value), "end", "tick")]
-        for value in ticks(self.x0, self.x1, 6):
-            body.append(text(self.x(value), HEIGHT - BOTTOM + 18, short(value), css="tick"))
+                     text(LEFT - 8, y + 4, label, "end", "tick")]
+        for value, label in self.across.ticks:
+            body.append(text(self.x(value), HEIGHT - BOTTOM + 18, label, css="tick"))
         body += [text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_label, css="axis"),
                  f'<text transform="translate(14 {(HEIGHT - BOTTOM) / 2:.0f}) rotate(-90)" text-anchor="middle" '
                  f'class="axis">{escape(y_label)}</text>']
