@@ -13,7 +13,7 @@ CTEST = .venv/bin/ctest
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests build-fuzz install demo test check-room test-room test-full curves test-mutations \
+.PHONY: help setup setup-test build build-tests build-fuzz install demo test check-room test-room test-full figures curves test-mutations \
 	test-generated-mutations docs bench format check-format test-tidy test-asan test-fuzz test-tsan coverage clean
 
 help: ## print this list
@@ -69,10 +69,14 @@ test-full: build-tests build-fuzz ## run every test with all combinations, delib
 	@$(MAKE) --no-print-directory docs
 	@tests/durability/power_loss build
 
-curves: build-tests ## draw docs/curves.svg: the losses of one run under every parallel configuration
+figures: build ## draw docs/figures/*.svg from the program's own numbers (tools/figures --help)
+	@.venv/bin/python tools/figures
+
+curves: build-tests ## record and draw docs/figures/curves.svg: the losses of one run under every parallel configuration
 	@rm -f build/curves.json
 	@SHARDWISE_TEST_FULL=1 SHARDWISE_CURVES=build/curves.json build/tests/runs_test --gtest_filter='Curves.*'
-	@.venv/bin/python tools/plot_curves build/curves.json docs/curves.svg
+	@cp build/curves.json docs/figures/data/curves.json
+	@.venv/bin/python tools/figures curves
 
 test-mutations: setup-test ## check that tests and doctor notice the deliberate faults (tests/mutation/faults.md)
 	@tests/mutation/check

@@ -79,7 +79,7 @@ Losses spread_of(const std::vector<Losses>& perturbed, const Losses& base) {
   return spread;
 }
 
-// Writes the data of docs/curves.svg to the file that SHARDWISE_CURVES names, if it is set.
+// Writes the data of docs/figures/curves.svg to the file that SHARDWISE_CURVES names, if it is set.
 void write(const nlohmann::ordered_json& curves) {
   const char* path = std::getenv("SHARDWISE_CURVES");
   if (path == nullptr) return;
