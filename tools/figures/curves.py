@@ -48,6 +48,7 @@ def draw(name):
     dashes = ["", "4 4"]
     styles = {run: Style(i // 2 if i else 6, dashes[i % 2], "none") for i, run in enumerate(runs)} | {SPREAD: Style(6, "1 3", "none")}
     title = "One training run under every parallel configuration"
-    words = (f"On {len(runs)} configurations the losses of {len(base)} steps differ from those of one rank by at most "
-             f"{max(map(max, differences.values())):.1e}; changing the last bits of one rank's weights moves them by {max(spread):.1e}.")
-    return Chart(name, title, words, styles, [[losses, distance]], words.split("; "))
+    notes = [f"On {len(runs)} configurations the losses of {len(base)} steps differ from those of one rank by at most "
+             f"{max(map(max, differences.values())):.1e}.",
+             f"Changing the last bits of one rank's weights before every step moves them by {max(spread):.1e}."]
+    return Chart(name, title, " ".join(notes), styles, [[losses, distance]], notes)

@@ -6,6 +6,7 @@ from program import recorded
 COLLECTIVES = {"all_reduce", "all_gather", "reduce_scatter", "share_shard"}
 LANES = {"compute": 0, "communication": 1, "waiting": 6}  # their colors
 WIDTH, LEFT, TOP, LANE, GAP = 860, 130, 62, 20, 16
+THINNEST = 0.8  # px of the shortest span
 CELLS = 100  # of a lane in the text form
 SHADES = " ░▒▓█"
 
@@ -63,7 +64,7 @@ class Timeline:
 
     def notes(self):
         return [f"{self.found['command']}",
-                f"{self.found['cpu']}, {self.found['date']}, beside other work on the same cores: a rank that another program interrupts lets its peer wait.",
+                f"{self.found['cpu']}, {self.found['date']}, beside other work on the same cores: a rank that another program interrupts makes its peer wait.",
                 "The trace has one sum of waits for each operation; they are drawn at its start."]
 
     def strip(self):
@@ -80,8 +81,8 @@ class Timeline:
         px = (WIDTH - LEFT - 14) / self.end
         yield text(LEFT - 8, y + LANE - 6, lane, "end")
         yield f'<path class="grid" d="M{LEFT} {y + LANE}H{WIDTH - 14}"/>'
-        path = "".join(f"M{self.x(start):.2f} {y + 2}h{max((end - start) * px, 0.3):.2f}v{LANE - 3}h{-max((end - start) * px, 0.3):.2f}z"
-                       for start, end in joined(rank, lane, 0.3 / px))
+        widths = [(self.x(start), max((end - start) * px, THINNEST)) for start, end in joined(rank, lane, 0.3 / px)]
+        path = "".join(f"M{left:.2f} {y + 2}h{width:.2f}v{LANE - 3}h{-width:.2f}z" for left, width in widths)
         yield f'<path class="m{LANES[lane]}" d="{path}"/>'
 
     def body(self):
