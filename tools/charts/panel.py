@@ -1,5 +1,6 @@
 """Charts of one or more panels with a common legend: curves and stacked columns, as SVG and as tables."""
 from dataclasses import dataclass, field
+from html import escape
 
 from axis import Axis, from_zero
 from page import bold, document, number, table, text, text_width
@@ -7,8 +8,6 @@ from page import bold, document, number, table, text, text_width
 LEFT, RIGHT, TOP, GAP, LEGEND = 74, 16, 34, 78, 26
 WIDTH, HEIGHT = 330, 250  # of a panel's frame
 SWATCH = 32
-# Dashes and marker of each series.
-SERIES = [("", "circle"), ("", "square"), ("", "diamond"), ("", "triangle"), ("5 4", "circle"), ("1 3", "square"), ("6 4", "none")]
 MARKERS = {"circle": "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0", "square": "M-3 -3h6v6h-6z",
            "diamond": "M0 -4.2l4.2 4.2l-4.2 4.2l-4.2 -4.2z", "triangle": "M0 -4l4 7h-8z"}
 
@@ -46,7 +45,6 @@ class Panel:
     curves: dict
     marks: dict = field(default_factory=dict)
     width: int = WIDTH
-    x_text: object = None  # of an x in the table
 
     def px(self, value):
         return self.width * self.x.at(value)
@@ -62,7 +60,7 @@ class Panel:
         yield from self.x_ticks()
         yield f'<rect class="frame" width="{self.width}" height="{HEIGHT}"/>'
         yield text(self.width / 2, HEIGHT + self.x_label_at(), self.x_label, "middle")
-        yield f'<text transform="translate(-56 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">{self.y_label}</text>'
+        yield f'<text transform="translate(-56 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">{escape(self.y_label)}</text>'
 
     def x_label_at(self):
         return 36
@@ -89,9 +87,8 @@ class Panel:
         xs = sorted({x for points in self.curves.values() for x, _ in points})
         columns = [dict(points) for points in self.curves.values()]
         labels = dict(self.x.ticks)
-        name = self.x_text or (lambda x: labels.get(x, f"{x:g}"))
         yield f"{self.title}: {self.y_label}"
-        yield from table([[self.x_label, *self.curves]] + [[name(x), *(value_text(c.get(x)) for c in columns)] for x in xs])
+        yield from table([[self.x_label, *self.curves]] + [[labels.get(x, f"{x:g}"), *(value_text(c.get(x)) for c in columns)] for x in xs])
 
 
 @dataclass
