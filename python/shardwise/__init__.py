@@ -7,17 +7,17 @@ from shardwise._checkpoints import (InspectedPanelTensor, InspectedTensor, Inspe
                                     QuantizeSummary, ShardSummary, inspect, merge, quantize, shard)
 from shardwise._doctor import Check, Comparison, Deviation, DoctorReport, LayerDeviations, Traffic, doctor
 from shardwise._plan import plan
-from shardwise._plan_types import (Degrees, ForwardSeconds, InferenceDegrees, InferenceMemory, InferencePlan, InferencePlans,
-                                   PublishedFigure, PublishedFigures, RefusedInferencePlan, RefusedTrainingPlan,
-                                   ShardedTensor, ShardedTensors, TrainingMemory, TrainingPlan, TrainingPlans,
-                                   TrainingSeconds)
+from shardwise._plan_types import (BlockCollective, Degrees, ForwardSeconds, InferenceDegrees, InferenceMemory,
+                                   InferencePlan, InferencePlans, PublishedFigure, PublishedFigures,
+                                   RefusedInferencePlan, RefusedTrainingPlan, ShardedTensor, ShardedTensors,
+                                   TrainingMemory, TrainingPlan, TrainingPlans, TrainingSeconds)
 from shardwise._program import Error
 
 __all__ = [
     "plan", "inspect", "shard", "merge", "quantize", "doctor", "Error",
     "TrainingPlans", "TrainingPlan", "RefusedTrainingPlan", "Degrees", "TrainingMemory", "TrainingSeconds",
     "InferencePlans", "InferencePlan", "RefusedInferencePlan", "InferenceDegrees", "InferenceMemory", "ForwardSeconds",
-    "ShardedTensors", "ShardedTensor", "PublishedFigures", "PublishedFigure",
+    "ShardedTensors", "ShardedTensor", "BlockCollective", "PublishedFigures", "PublishedFigure",
     "Inspection", "InspectedTensor", "PanelInspection", "InspectedPanelTensor",
     "ShardSummary", "MergeSummary", "QuantizeSummary",
     "DoctorReport", "Comparison", "LayerDeviations", "Deviation", "Check", "Traffic",

@@ -81,7 +81,9 @@ class TrainingPlans:
     parameters: int
     active_parameters: int
     """That a token passes through: of a mixture's experts those chosen for it."""
+    layers: int
     machine: str
+    devices_per_node: int
     ranks: int
     sequence_length: int
     batch_size: int
@@ -172,11 +174,26 @@ class ShardedTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockCollective:
+    """The calls of one collective in the forward or backward of a block."""
+
+    sequence_parallel: bool
+    phase: str
+    """forward or backward."""
+    collective: str
+    """all_reduce, all_gather or reduce_scatter."""
+    calls: int
+    bytes: tuple[int, ...]
+    """That each rank sends in all calls."""
+
+
+@dataclass(frozen=True, slots=True)
 class ShardedTensors:
-    """The tensors of a block, split over tp ranks."""
+    """The tensors of a block, split over tp ranks, and what the ranks send in it."""
 
     tp: int
     tensors: tuple[ShardedTensor, ...]
+    block_collectives: tuple[BlockCollective, ...]
 
 
 @dataclass(frozen=True, slots=True)

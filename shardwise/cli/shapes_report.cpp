@@ -58,15 +58,15 @@ const char* mode_of(const BlockCollective& collective) {
   return collective.parallelism == plan::Parallelism::tp ? "TP" : "TP+SP";
 }
 
-const char* pass_of(const BlockCollective& collective) {
+const char* phase_of(const BlockCollective& collective) {
   return collective.is_backward ? "backward" : "forward";
 }
 
 std::string collectives_table(const std::vector<BlockCollective>& collectives,
                               const std::vector<int64_t>& ranks) {
-  std::vector<Row> rows{heading({"bytes a block sends", "pass", "collective", "calls"}, ranks)};
+  std::vector<Row> rows{heading({"bytes a block sends", "phase", "collective", "calls"}, ranks)};
   for (const BlockCollective& c : collectives) {
-    Row row{mode_of(c), pass_of(c), c.name, fmt::to_string(c.calls)};
+    Row row{mode_of(c), phase_of(c), c.name, fmt::to_string(c.calls)};
     for (const int64_t rank : ranks) row.push_back(fmt::to_string(c.bytes.at(size_t(rank))));
     rows.push_back(row);
   }
@@ -88,7 +88,7 @@ ordered_json to_json(const ShardedTensor& tensor) {
 
 ordered_json to_json(const BlockCollective& collective) {
   return {{"sequence_parallel", collective.parallelism == plan::Parallelism::tp_sp},
-          {"pass", pass_of(collective)},
+          {"phase", phase_of(collective)},
           {"collective", collective.name},
           {"calls", collective.calls},
           {"bytes", collective.bytes}};

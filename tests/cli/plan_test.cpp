@@ -229,9 +229,9 @@ TEST(Plan, ListsWhatABlockSends) {
   block.push_back("--json");
   const json sent = json::parse(plan(block).output)["block_collectives"];
   const int64_t v = int64_t{8192} * 4096 * 2 * 7 / 8;
-  const auto row = [&](bool sp, const char* pass, const char* collective, int calls, int64_t bytes) {
+  const auto row = [&](bool sp, const char* phase, const char* collective, int calls, int64_t bytes) {
     return json{{"sequence_parallel", sp},
-                {"pass", pass},
+                {"phase", phase},
                 {"collective", collective},
                 {"calls", calls},
                 {"bytes", json(std::vector<int64_t>(8, bytes))}};
@@ -254,7 +254,7 @@ TEST(Plan, ListsWhatABlockOfATaskSends) {
   };
   const json one = sent({"--task", "infer", "--tp", "2", "--prompt-tokens", "8", "--dtype", "float32"});
   ASSERT_EQ(one.size(), 1u);
-  EXPECT_EQ(one[0]["pass"], "forward");
+  EXPECT_EQ(one[0]["phase"], "forward");
   EXPECT_EQ(one[0]["bytes"][1], 2 * 2 * (8 * 768 * 4) / 2);
   EXPECT_EQ(sent({"--tp", "1"}), json::array());
 }

@@ -150,6 +150,9 @@ class PlanTest(Directory):
         result = self.check(shardwise.ShardedTensors, "tiny", "--shapes", "--tp", 2, shapes=True, tp=2)
         qkv = next(tensor for tensor in result.tensors if tensor.tensor == "qkv_proj")
         self.assertEqual((qkv.dim, qkv.ranges[1]), (0, ((128, 256), (320, 384), (448, 512))))
+        reduced = result.block_collectives[0]
+        self.assertEqual((reduced.phase, reduced.collective, reduced.calls), ("forward", "all_reduce", 2))
+        self.assertEqual(reduced.bytes[0], reduced.bytes[1])
 
     def test_published_figures(self):
         result = shardwise.plan(check=True)

@@ -53,7 +53,7 @@ class Shapes:
         """(calls, bytes of one call that rank 0 sends) of a collective of the block; (0, 0) if it has none."""
         name = "backward" if backward else "forward"
         for one in self.found["block_collectives"]:
-            if (one["sequence_parallel"], one["pass"], one["collective"]) == (sequence_parallel, name, collective):
+            if (one["sequence_parallel"], one["phase"], one["collective"]) == (sequence_parallel, name, collective):
                 return one["calls"], one["bytes"][0] // one["calls"]
         return 0, 0
 
