@@ -7,8 +7,9 @@ from shardwise._checkpoints import (InspectedPanelTensor, InspectedTensor, Inspe
                                     QuantizeSummary, ShardSummary, inspect, merge, quantize, shard)
 from shardwise._doctor import Check, Comparison, Deviation, DoctorReport, LayerDeviations, Traffic, doctor
 from shardwise._plan import plan
-from shardwise._plan_types import (BlockCollective, Degrees, ForwardSeconds, InferenceDegrees, InferenceMemory,
-                                   InferencePlan, InferencePlans, PublishedFigure, PublishedFigures,
+from shardwise._plan_types import (BlockCollective, DecidedPlan, Decision, Decisions, Degrees, ForwardSeconds,
+                                   InferenceDegrees, InferenceMemory, InferencePlan, InferencePlans, LargestCache,
+                                   LargestCaches, LargestStep, LargestSteps, PublishedFigure, PublishedFigures,
                                    RefusedInferencePlan, RefusedTrainingPlan, ShardedTensor, ShardedTensors,
                                    TrainingMemory, TrainingPlan, TrainingPlans, TrainingSeconds)
 from shardwise._program import Error
@@ -18,6 +19,7 @@ __all__ = [
     "TrainingPlans", "TrainingPlan", "RefusedTrainingPlan", "Degrees", "TrainingMemory", "TrainingSeconds",
     "InferencePlans", "InferencePlan", "RefusedInferencePlan", "InferenceDegrees", "InferenceMemory", "ForwardSeconds",
     "ShardedTensors", "ShardedTensor", "BlockCollective", "PublishedFigures", "PublishedFigure",
+    "LargestSteps", "LargestStep", "LargestCaches", "LargestCache", "Decisions", "Decision", "DecidedPlan",
     "Inspection", "InspectedTensor", "PanelInspection", "InspectedPanelTensor",
     "ShardSummary", "MergeSummary", "QuantizeSummary",
     "DoctorReport", "Comparison", "LayerDeviations", "Deviation", "Check", "Traffic",

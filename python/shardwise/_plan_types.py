@@ -94,6 +94,88 @@ class TrainingPlans:
 
 
 @dataclass(frozen=True, slots=True)
+class LargestStep:
+    """The largest micro-batch or sequence with a number of ranks of tensor parallelism; size 0: one does not fit."""
+
+    tp: int
+    dp: int
+    sequence_parallel: bool
+    size: int
+    """Sequences of a micro-batch, or tokens of its only sequence."""
+    memory_bytes: int
+    seconds: float
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class LargestSteps:
+    """What fits with each number of ranks of tensor parallelism."""
+
+    largest: str
+    """micro_batch_size or sequence_length."""
+    plans: tuple[LargestStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LargestCache:
+    """The largest number of texts whose keys and values fit; size 0: those of one do not."""
+
+    tp: int
+    replicas: int
+    size: int
+    """Texts, over all replicas."""
+    cached_tokens: int
+    memory_bytes: int
+    token_seconds: float
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class LargestCaches:
+    """What fits with each number of ranks of tensor parallelism."""
+
+    largest: str
+    plans: tuple[LargestCache, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedPlan:
+    """A plan of the matrix."""
+
+    tp: int
+    cp: int
+    pp: int
+    dp: int
+    ep: int
+    zero: int
+    seconds: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A typical run: the fastest plan, and the fastest that has the degrees that are advised."""
+
+    model: str
+    machine: str
+    ranks: int
+    batch_size: int
+    sequence_length: int
+    fastest: DecidedPlan | None
+    advised: DecidedPlan | None
+    """None if nothing fits."""
+    source: str
+    """Of the advice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """Which split for which model."""
+
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class InferenceDegrees:
     """How generation is split: replicas of the model, each over tp ranks."""
 

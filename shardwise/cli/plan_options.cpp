@@ -158,8 +158,9 @@ void add_flags(Flags& flags, PlanOptions& o) {
   flags.value("--rows N", o.rows, "plans to print [10]");
   flags.on_off("--why", o.why, "explain the first plan against the second");
   flags.on_off("--json", o.json, "print one JSON object with every plan and every refusal");
-  flags.on_off("--shapes", o.shapes,
-               "print instead the tensors of a block, the indices that each rank of --tp holds, and what it sends");
+  flags.on_off(
+      "--shapes", o.shapes,
+      "print instead the tensors of a block, the indices that each rank of --tp holds, and what it sends");
   flags.value(
       "--largest NAME", o.largest,
       "print instead, for each number of ranks of tensor parallelism, the largest that fits: batch (the "

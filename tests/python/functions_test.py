@@ -159,6 +159,19 @@ class PlanTest(Directory):
         self.assertEqual(as_json(result), json.loads(printed_by("plan", "--check", "--json")))
         self.assertTrue(all(figure.in_band for figure in result.figures))
 
+    def test_largest(self):
+        steps = self.check(shardwise.LargestSteps, "llama-3.1-8b", "--largest", "seq", "--ranks", 4, largest="seq", ranks=4)
+        self.assertEqual(steps.largest, "sequence_length")
+        self.assertEqual({plan.tp for plan in steps.plans}, {1, 2, 4})
+        caches = self.check(shardwise.LargestCaches, "llama-3.1-8b", "--largest", "kv", "--task", "infer", "--ranks", 2,
+                            largest="kv", task="infer", ranks=2)
+        self.assertTrue(all(plan.cached_tokens == 640 * plan.size for plan in caches.plans))
+
+    def test_matrix(self):
+        result = shardwise.plan(matrix=True)
+        self.assertEqual(as_json(result), json.loads(printed_by("plan", "--matrix", "--json")))
+        self.assertTrue(all(decision.fastest for decision in result.decisions))
+
     def test_nothing_that_fits_is_a_result(self):
         result = self.check(shardwise.TrainingPlans, "llama-3.1-405b", "--ranks", 1, ranks=1)
         self.assertEqual(result.plans, ())
