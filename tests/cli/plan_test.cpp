@@ -177,7 +177,7 @@ TEST(Plan, ListsTheIndicesThatRanksHold) {
 }
 
 TEST(Plan, RanksSplitsOfExperts) {
-  const Words words{"--model", "mixtral-8x7b", "--ranks", "8", "--batch-size", "64", "--ep", "4"};
+  const Words words{"--model", "mixtral-8x7b", "--ranks", "32", "--batch-size", "64", "--ep", "4"};
   const Outcome text = plan(words);
   EXPECT_EQ(text.code, 0) << text.errors;
   for (const char* part : {"46.70B parameters", "dp  ep  sp", " ep 4: stage 0 needs"})
@@ -340,10 +340,9 @@ TEST_F(BadInput, Plan) {
                                              {"--why", ""},
                                              {"--shapes", ""}})
     refused({{"--largest", "seq"}, {flag, value}}, {flag});
-  for (const char* what : {"--shapes", "--task"})
-    refused(
-        {{"--model", "mixtral-8x7b"}, {what, what == std::string("--task") ? "infer" : ""}, {"--tp", "2"}},
-        {what, "without experts", "mixtral"});
+  refused({{"--model", "mixtral-8x7b"}, {"--task", "infer"}}, {"--task infer", "without experts", "mixtral"});
+  expect_refused("plan", {{"--model", "deepseek-v3"}, {"--shapes", ""}, {"--tp", "2"}},
+                 {"--shapes", "latent attention", "deepseek_v3"});
   refused({{"--why", ""}, {"--json", ""}}, {"--why", "--json"});
   refused({{"--zero", "4"}}, {"--zero", "got 4"});
   refused({{"--recompute", "some"}}, {"--recompute", "selective", "some"});
