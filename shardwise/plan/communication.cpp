@@ -145,6 +145,12 @@ Passes block_communication(const Workload& workload, int rank, int64_t layer) {
   return passes;
 }
 
+Passes mlp_communication(const Workload& workload, int rank, int64_t layer) {
+  const Costs costs(workload, rank);
+  const RequiredByBlock required = required_by_block(workload, layer);
+  return costs.column(required.mlp) + costs.row(required.down);
+}
+
 Passes head_communication(const Workload& workload, int rank) {
   return {Costs(workload, rank).loss(required_by_head(workload).head), {}};
 }

@@ -44,6 +44,9 @@ Passes embedding_communication(const Workload& workload, int rank);
 /// collectives except the last. The split-batch schedule doubles the calls. Blocks differ in which of their
 /// parameters are frozen.
 Passes block_communication(const Workload& workload, int rank, int64_t layer);
+/// Returns the collectives of a block's MLP: one f or g and one f* or g* in each direction. Nothing is
+/// recomputed, and the batch is not split.
+Passes mlp_communication(const Workload& workload, int rank, int64_t layer);
 /// Returns the collectives of final norm, head and loss.
 Passes head_communication(const Workload& workload, int rank);
 /// Returns the collectives of a micro-batch: embedding, blocks and head, as far as the stage has them.

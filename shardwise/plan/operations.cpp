@@ -168,6 +168,12 @@ Operations block_operations(const Workload& workload, int rank, int64_t layer, C
   return list.take();
 }
 
+Operations mlp_operations(const Workload& workload, int rank, int64_t layer) {
+  OperationList list(workload, rank);
+  add_mlp(list, workload, required_by_block(workload, layer));
+  return list.take();
+}
+
 Operations embedding_operations(const Workload& workload, int rank) {
   OperationList list(workload, rank);
   const int64_t hidden = list.sizes().full_hidden();

@@ -42,6 +42,8 @@ using Operations = std::vector<Operation>;
 
 /// Returns the operations of a block. Attention's backward computes the scores again in any case.
 Operations block_operations(const Workload& workload, int rank, int64_t layer, CountedKeys keys);
+/// Returns those of a block's MLP, without the norm before it.
+Operations mlp_operations(const Workload& workload, int rank, int64_t layer);
 /// Returns the operations of the embedding.
 Operations embedding_operations(const Workload& workload, int rank);
 /// Returns the operations of final norm, head and loss.
