@@ -48,6 +48,27 @@ struct RankCpus {
   AvailableCpus available;
 };
 
+/// The CPUs of the ranks of each machine, and this rank's place among those of its own.
+struct CpusByMachine {
+  std::map<uint64_t, std::vector<AvailableCpus>> machines;
+  uint64_t machine = 0;  // of this rank
+  int index = 0;         // of this rank, among the ranks of its machine
+
+  CoreShare own_share() const { return share_out(machines.at(machine), index); }
+};
+
+CpusByMachine gather_cpus(const comm::Group& group) {
+  CpusByMachine cpus;
+  cpus.machine = comm::machine_id();
+  const std::vector<RankCpus> ranks = comm::gather_values(RankCpus{cpus.machine, available_cpus()}, group);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    std::vector<AvailableCpus>& machine = cpus.machines[ranks[size_t(rank)].machine];
+    if (rank == group.rank()) cpus.index = static_cast<int>(machine.size());
+    machine.push_back(ranks[size_t(rank)].available);
+  }
+  return cpus;
+}
+
 }  // namespace
 
 comm::Group connect_group(const LaunchContext& context, const std::string& name,
@@ -78,20 +99,19 @@ void shutdown() {
 }
 
 int bind_to_core_share(const comm::Group& group) {
-  const std::vector<RankCpus> ranks =
-      comm::gather_values(RankCpus{comm::machine_id(), available_cpus()}, group);
-  std::map<uint64_t, std::vector<AvailableCpus>> machines;
-  int index = 0;  // of this rank, among the ranks of its machine
-  for (int rank = 0; rank < group.size(); ++rank) {
-    std::vector<AvailableCpus>& machine = machines[ranks[size_t(rank)].machine];
-    if (rank == group.rank()) index = static_cast<int>(machine.size());
-    machine.push_back(ranks[size_t(rank)].available);
-  }
+  const CpusByMachine cpus = gather_cpus(group);
   int threads = INT_MAX;
-  for (const auto& [machine, available] : machines)
+  for (const auto& [machine, available] : cpus.machines)
     threads = std::min(threads, share_out(available, /*rank=*/0).threads);
-  bind_to(share_out(machines[ranks[size_t(group.rank())].machine], index));
+  bind_to(cpus.own_share());
   return threads;
+}
+
+bool is_oversubscribed(const comm::Group& group, int threads) {
+  const AvailableCpus& own = available_cpus();
+  const int needed = gather_cpus(group).own_share().count * threads;
+  const std::vector<int> all = comm::gather_values(int{needed > std::min(own.cores, own.quota)}, group);
+  return std::ranges::count(all, 1) > 0;
 }
 
 }  // namespace shardwise::launch

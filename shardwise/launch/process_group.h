@@ -37,4 +37,7 @@ void shutdown();
 /// number of threads, is not an integer above 0; c10::Error if the system refuses.
 int bind_to_core_share(const comm::Group& group);
 
+/// Returns whether some ranks of the group share cores, when each computes in `threads` threads. Collective.
+bool is_oversubscribed(const comm::Group& group, int threads);
+
 }  // namespace shardwise::launch

@@ -41,6 +41,8 @@ class DecoderWeights {
   WeightUse use() const { return use_; }
   /// Returns every parameter once, in a fixed order (a tied lm_head is the embedding).
   const nn::UsedParameters& used_parameters() const { return used_parameters_; }
+  /// Returns the blocks, in the order of the forward.
+  const std::vector<nn::BlockLayers>& blocks() const { return blocks_; }
   /// Returns up to how many rows of one forward have the bits that each row has alone.
   int64_t rows_with_equal_bits() const;
   /// Returns the parameter specs for the optimizer. The residual stream type determines which gradients are
