@@ -67,4 +67,10 @@ int64_t TrainingStep::product_operations() const {
   return 6 * elements * shape_.seq_len * shape_.batch_size;
 }
 
+int64_t TrainingStep::weight_bytes() const {
+  int64_t bytes = 0;
+  for (const nn::UsedParameter& used : weights_.used_parameters()) bytes += used.parameter->bytes();
+  return bytes;
+}
+
 }  // namespace shardwise::bench

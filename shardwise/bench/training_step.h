@@ -25,6 +25,8 @@ class TrainingStep {
   /// Returns the multiplications and additions of this rank's products with weights in one step, forward and
   /// backward, without what recomputation repeats: 6 for each element of a weight and token.
   int64_t product_operations() const;
+  /// Returns the bytes of this rank's shards of the weights.
+  int64_t weight_bytes() const;
   /// Returns the loss of the last step.
   double loss() const { return loss_; }
 
