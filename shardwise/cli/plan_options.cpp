@@ -3,14 +3,11 @@
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
-#include <filesystem>
 
-#include "shardwise/base/error.h"
 #include "shardwise/cli/cache_dtype.h"
+#include "shardwise/cli/model_input.h"
 #include "shardwise/cli/quantization_flags.h"
-#include "shardwise/plan/machine_file.h"
 
 namespace shardwise::cli {
 
@@ -22,24 +19,6 @@ namespace {
 /// The most ranks and sequences: far above any cluster in use, and far below what products of sizes overflow
 /// at.
 constexpr int64_t kMost = int64_t{1} << 24;
-
-config::Config config_of(const std::string& model) {
-  const auto names = config::preset_names_to_plan();
-  if (std::ranges::count(names, model) > 0) return config::preset_to_plan(model);
-  TORCH_CHECK_VALUE(std::filesystem::exists(model),
-                    "plan: --model must be a directory or file with a config.json, or one of ",
-                    fmt::format("{}", fmt::join(names, ", ")), "; got ", base::shortened(model), " [SW0758]");
-  return config::load_config_to_plan(model);
-}
-
-/// As config_of, for what the program would have to run. Errors: c10::ValueError also beginning with `what`.
-config::Config config_to_run(const std::string& model, const char* what) {
-  config::Config config = config_of(model);
-  TORCH_CHECK_VALUE(!can_only_be_planned(config), "plan: ", what,
-                    " must go with a model without experts and latent attention; got model_type ",
-                    config.model_type, " [SW0813]");
-  return config;
-}
 
 base::Recompute recompute_of(const std::string& mode) {
   check_choice("plan", "--recompute", mode, {"none", "selective", "full"});
@@ -197,7 +176,7 @@ void validate(const PlanOptions& o) {
 
 plan::Workload shapes_workload(const PlanOptions& o) {
   plan::Workload workload;
-  workload.config = config_to_run(*o.model, "--shapes");
+  workload.config = model_config_of("plan", *o.model);
   check_range("plan", "--tp", *o.pins.tp, 1, workload.config.num_attention_heads);
   workload.tp = static_cast<int>(*o.pins.tp);
   workload.parallelism = o.plans_inference() ? plan::Parallelism::tp : plan::Parallelism::tp_sp;
@@ -213,7 +192,7 @@ plan::Workload shapes_workload(const PlanOptions& o) {
 
 plan::TrainingTask training_task(const PlanOptions& o) {
   plan::TrainingTask task;
-  task.config = config_of(*o.model);
+  task.config = model_config_to_plan("plan", *o.model);
   TORCH_CHECK_VALUE(!task.config.quantization,
                     "plan: --model must be unquantized, because training is planned; got ",
                     task.config.quantization ? task.config.quantization->text() : "", " [SW0762]");
@@ -228,7 +207,7 @@ plan::TrainingTask training_task(const PlanOptions& o) {
 
 plan::InferenceTask inference_task(const PlanOptions& o) {
   plan::InferenceTask task;
-  task.config = config_to_run(*o.model, "--task infer");
+  task.config = model_config_of("plan", *o.model);
   TORCH_CHECK_VALUE(!o.quantize || !task.config.quantization,
                     "plan: --quantize needs a model that is not quantized; got ",
                     task.config.quantization ? task.config.quantization->text() : "", " [SW0774]");
@@ -268,15 +247,8 @@ Pins pins_of(const PlanOptions& o) {
 }
 
 plan::Machine machine_of(const PlanOptions& o) {
-  const std::vector<std::string> names = plan::machine_names();
-  if (std::ranges::count(names, o.machine) > 0) return plan::built_in_machine(o.machine);
-  TORCH_CHECK_VALUE(std::filesystem::exists(o.machine), "plan: --machine must be a file or one of ",
-                    fmt::to_string(fmt::join(names, ", ")), "; got ", base::shortened(o.machine),
-                    " [SW0754]");
-  plan::Machine machine = plan::read_machine(o.machine);
-  TORCH_CHECK_VALUE(machine.across_nodes || o.ranks <= machine.devices_per_node,
-                    "plan: --ranks must be at most the ", machine.devices_per_node,
-                    " devices of a machine without across_nodes; got ", o.ranks, " [SW0767]");
+  plan::Machine machine = machine_of("plan", o.machine);
+  check_devices("plan", machine, o.ranks);
   return machine;
 }
 

@@ -148,7 +148,7 @@ Passes block_communication(const Workload& workload, int rank, int64_t layer) {
 Passes mlp_communication(const Workload& workload, int rank, int64_t layer) {
   const Costs costs(workload, rank);
   const RequiredByBlock required = required_by_block(workload, layer);
-  return costs.column(required.mlp) + costs.row(required.down);
+  return costs.column(required.mlp, costs.hidden()) + costs.row(required.down);
 }
 
 Passes head_communication(const Workload& workload, int rank) {
