@@ -25,5 +25,6 @@ int shard_command(const Call& call);
 int merge_command(const Call& call);
 int quantize_command(const Call& call);
 int bench_command(const Call& call);
+int profile_command(const Call& call);
 
 }  // namespace shardwise::cli

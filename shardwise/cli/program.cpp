@@ -37,6 +37,7 @@ constexpr Command kCommands[] = {
     {"merge", merge_command, "merge sharded weights into one file"},
     {"quantize", quantize_command, "write a model with int8 or int4 weights"},
     {"bench", bench_command, "time parts of the library on this machine"},
+    {"profile", profile_command, "time tensor parallelism over ranks and sizes, or compute it for a machine"},
 };
 
 void print_help() {
