@@ -2,6 +2,8 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/model_input.h"
 #include "shardwise/cli/profile.h"
@@ -11,7 +13,7 @@ namespace shardwise::cli {
 namespace {
 
 constexpr const char* kBlockCommand = "profile block";
-constexpr int64_t kMostBlockSequences = 1 << 20;
+constexpr int64_t kMostBlockTokens = 1 << 24;
 
 struct BlockOptions {
   ProfileRanks ranks{"1,2"};
@@ -50,7 +52,8 @@ int64_t most_ranks(const config::Config& c) {
 bench::PartShape shape_of(const BlockOptions& o, const config::Config& config) {
   check_unquantized(kBlockCommand, config);
   check_range(kBlockCommand, "--seq-len", o.seq_len, 1, config.max_position_embeddings);
-  check_range(kBlockCommand, "--batch-size", o.batch_size, 1, kMostBlockSequences);
+  check_range(kBlockCommand, "--batch-size", o.batch_size, 1,
+              std::max<int64_t>(kMostBlockTokens / o.seq_len, 1));
   bench::PartShape shape = shape_of(kBlockCommand, o.part, plan::Part::block);
   shape.config = config;
   shape.seq_len = o.seq_len;

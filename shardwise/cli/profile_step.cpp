@@ -24,7 +24,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* kProfileStep = "profile step";
-constexpr int64_t kMostStepSequences = 1 << 20;
+constexpr int64_t kMostStepTokens = 1 << 24;
 
 struct StepProfileOptions {
   ProfileRanks ranks{"1,2"};
@@ -51,7 +51,8 @@ config::Config checked_config(const StepProfileOptions& o) {
   config::Config config = model_config_of(kProfileStep, o.model);
   check_unquantized(kProfileStep, config);
   check_range(kProfileStep, "--seq-len", o.seq_len, 1, config.max_position_embeddings);
-  check_range(kProfileStep, "--batch-size", o.batch_size, 1, kMostStepSequences);
+  check_range(kProfileStep, "--batch-size", o.batch_size, 1,
+              std::max<int64_t>(kMostStepTokens / o.seq_len, 1));
   check_choice(kProfileStep, "--dtype", o.dtype, {"fp32", "bf16"});
   return config;
 }

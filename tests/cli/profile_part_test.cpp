@@ -227,6 +227,7 @@ TEST(ProfileBlock, RefusesBadInput) {
   refused({"--model", "nosuch"}, {"profile block: --model must be a directory or file", "got nosuch"});
   refused({"--model", "gpt2", "--seq-len", "1025"}, {"--seq-len must be from 1 to 1024; got 1025"});
   refused({"--batch-size", "0"}, {"--batch-size", "got 0"});
+  refused({"--seq-len", "256", "--batch-size", "65537"}, {"--batch-size must be from 1 to 65536; got 65537"});
 }
 
 }  // namespace

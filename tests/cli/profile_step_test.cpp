@@ -74,6 +74,7 @@ TEST(ProfileStep, RefusesBadInput) {
   expect_refused(step({"--ranks", "0"}), {"profile step: --ranks", "got 0"});
   expect_refused(step({"--ranks", "1,64"}), {"profile step: --ranks must be from 1 to", "got 64"});
   expect_refused(step({"--seq-len", "0"}), {"--seq-len", "got 0"});
+  expect_refused(step({"--batch-size", "1048577"}), {"--batch-size must be from 1 to 1048576; got 1048577"});
   expect_refused(step({"--dtype", "int8"}), {"--dtype must be one of", "got int8"});
   expect_refused(step({"--machine", "abacus"}), {"profile step: --machine", "got abacus"});
 }
