@@ -15,6 +15,7 @@
 
 #include "shardwise/base/environment.h"
 #include "shardwise/base/split.h"
+#include "shardwise/launch/cgroup.h"
 
 namespace shardwise::launch {
 namespace {
@@ -118,34 +119,10 @@ double version_1(const fs::path& directory) {
   return quota_file >> quota && period_file >> period && quota > 0 ? quota / period : kUnlimited;
 }
 
-// Returns the smallest quota of `group` and its ancestors; a group that does not exist has no limit.
-double least_upwards(const fs::path& root, const std::string& group, double (*quota_of)(const fs::path&)) {
-  double least = quota_of(root);
-  fs::path directory = root;
-  for (const fs::path& part : fs::path(group).relative_path())
-    least = std::min(least, quota_of(directory /= part));
-  return least;
-}
-
-bool lists_cpu(const std::string& controllers) {
-  return ("," + controllers + ",").find(",cpu,") != std::string::npos;
-}
-
 }  // namespace
 
 double cpu_quota(const std::string& cgroups, const std::string& root) {
-  std::ifstream lines(cgroups);
-  double least = kUnlimited;
-  for (std::string line; std::getline(lines, line);) {  // "0::/group" or "4:cpu,cpuacct:/group"
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1),
-                      group = line.substr(second + 1);
-    if (controllers.empty()) least = std::min(least, least_upwards(root, group, version_2));
-    if (lists_cpu(controllers))
-      least = std::min(least, least_upwards(fs::path(root) / "cpu", group, version_1));
-  }
-  return least;
+  return least_of_cgroups({"cpu", version_1, version_2, kUnlimited}, cgroups, root);
 }
 
 const AvailableCpus& available_cpus() {
