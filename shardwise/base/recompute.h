@@ -10,4 +10,9 @@ enum class Recompute {
   full,       // saves only the block's input; backward reruns the block's forward first
 };
 
+/// Returns the name of `recompute`, as in --recompute.
+constexpr const char* name_of(Recompute recompute) {
+  return recompute == Recompute::none ? "none" : recompute == Recompute::full ? "full" : "selective";
+}
+
 }  // namespace shardwise::base

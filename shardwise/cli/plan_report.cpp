@@ -32,12 +32,6 @@ std::string axes_text(const Degrees& d) {
   return fmt::format("tp {} cp {} pp {} dp {}{}", d.tp, d.cp, d.pp, d.dp, experts);
 }
 
-const char* text_of(base::Recompute recompute) {
-  return recompute == base::Recompute::none   ? "none"
-         : recompute == base::Recompute::full ? "full"
-                                              : "selective";
-}
-
 std::string gigabytes(int64_t bytes) {
   return fmt::format("{:.1f}", static_cast<double>(bytes) / 1e9);
 }
@@ -59,7 +53,7 @@ Row row_of(const PlanReport& report, const TrainingPlan& plan) {
           fmt::to_string(static_cast<int>(d.zero)),
           fmt::to_string(d.micro_batch_size),
           fmt::to_string(d.chunks),
-          text_of(d.recompute),
+          base::name_of(d.recompute),
           gigabytes(m.total()),
           gigabytes(m.weights + m.gradients + m.optimizer),
           gigabytes(m.activations),
@@ -144,7 +138,7 @@ ordered_json to_json(const Degrees& d) {
           {"zero", static_cast<int>(d.zero)},
           {"micro_batch_size", d.micro_batch_size},
           {"chunks", d.chunks},
-          {"recompute", text_of(d.recompute)}};
+          {"recompute", base::name_of(d.recompute)}};
 }
 
 ordered_json to_json(const MemoryByClass& m) {

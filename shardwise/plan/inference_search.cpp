@@ -41,7 +41,7 @@ InferenceSearchResult search(const InferenceTask& task, const Machine& machine, 
     }
     const InferencePlan plan = evaluate(task, degrees, machine);
     if (plan.memory.total() > usable) {
-      result.refused.push_back({degrees, refusal_of(plan.memory, usable)});
+      result.refused.push_back({degrees, refusal_of(plan.memory, usable), plan.memory.total()});
     } else {
       result.plans.push_back(plan);
     }

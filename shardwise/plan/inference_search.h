@@ -9,7 +9,8 @@ namespace shardwise::plan {
 /// A split that cannot run.
 struct RefusedInference {
   InferenceDegrees degrees;
-  std::string reason;  // one
+  std::string reason;        // one
+  int64_t needed_bytes = 0;  // if the reason is memory
 };
 
 /// What the search found.

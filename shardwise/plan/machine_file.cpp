@@ -123,10 +123,7 @@ ordered_json to_json(const Link& link) {
           {"seconds_per_hop", link.seconds_per_hop.value}};
 }
 
-}  // namespace
-
-Machine read_machine(const std::string& path) {
-  const json object = base::read_json(path);
+Machine machine_of(const json& object, const std::string& path) {
   const std::string where = path + ": ";
   if (!object.is_object()) base::throw_invalid(where + "the file", "a JSON object", object);
   const json* const given = Fields(object, where).find("source");
@@ -157,6 +154,16 @@ Machine read_machine(const std::string& path) {
                            measured.rate("reduce_scatter")};
   }
   return machine;
+}
+
+}  // namespace
+
+Machine parse_machine(const std::string& text, const std::string& where) {
+  return machine_of(base::parse_json(text, where), where);
+}
+
+Machine read_machine(const std::string& path) {
+  return machine_of(base::read_json(path), path);
 }
 
 std::string machine_text(const Machine& machine) {

@@ -6,7 +6,11 @@
 
 namespace shardwise::plan {
 
-/// Reads a machine (docs/cli.md has the fields). Errors: c10::ValueError naming file, field and rule.
+/// Returns the machine that `text` describes (docs/cli.md has the fields). Errors: c10::ValueError beginning
+/// with `where`, naming field and rule.
+Machine parse_machine(const std::string& text, const std::string& where);
+
+/// Reads a machine from a file. Errors: as parse_machine's, naming the file; if it cannot be read.
 Machine read_machine(const std::string& path);
 
 /// Returns the machine as read_machine reads it, with one source for all figures: that of its memory.

@@ -168,7 +168,9 @@ class Search {
     const bool has_replicas =
         degrees.replicas() > 1 || (task_.config.experts && degrees.expert_replicas() > 1);
     if (!has_replicas && degrees.zero != ZeroStage::none && !pins_.zero) return false;
-    if (degrees.tp == 1 && !degrees.has_sequence_parallel) return false;
+    if (degrees.tp == 1 ? !degrees.has_sequence_parallel
+                        : !allows(pins_.sequence_parallel, degrees.has_sequence_parallel))
+      return false;
     if (task_.config.experts && !degrees.has_sequence_parallel) return false;
     if (!splits_over_stages(degrees.pp, degrees.zero)) return false;
     return degrees.chunks == 1 || (degrees.pp > 1 && has_interleaved_schedule(degrees));

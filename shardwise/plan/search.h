@@ -12,6 +12,7 @@ struct Pins {
   std::optional<int64_t> micro_batch_size;
   std::optional<ZeroStage> zero;
   std::optional<Recompute> recompute;
+  std::optional<bool> sequence_parallel;  // without effect at tp 1
 };
 
 /// A split that cannot run.

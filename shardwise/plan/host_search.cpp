@@ -1,0 +1,55 @@
+#include "shardwise/plan/host_search.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace shardwise::plan {
+namespace {
+
+/// Moves what was found into `all`.
+template <class Result>
+void add(Result& all, Result found) {
+  std::ranges::move(found.plans, std::back_inserter(all.plans));
+  std::ranges::move(found.refused, std::back_inserter(all.refused));
+}
+
+}  // namespace
+
+int64_t Host::bytes_of_rank(int64_t ranks) const {
+  const int64_t share = memory_bytes / ranks;
+  return std::min(rank_cap.value_or(share), share);
+}
+
+std::vector<int64_t> ranks_to_compare(int64_t cores, int64_t heads) {
+  const int64_t most = std::max<int64_t>(std::min(cores, heads), 1);
+  std::vector<int64_t> ranks;
+  for (int64_t count = 1; count < most; count *= 2) ranks.push_back(count);
+  ranks.push_back(most);
+  return ranks;
+}
+
+SearchResult search_host(const TrainingTask& task, const Host& host, Pins pins) {
+  SearchResult all;
+  TrainingTask of_ranks = task;
+  for (const auto& [ranks, machine] : host.machines) {
+    of_ranks.ranks = ranks;
+    pins.tp = ranks;
+    add(all, search(of_ranks, machine, pins, host.bytes_of_rank(ranks)));
+  }
+  std::ranges::stable_sort(all.plans, {}, [](const TrainingPlan& plan) { return plan.time.total(); });
+  return all;
+}
+
+InferenceSearchResult search_host(const InferenceTask& task, const Host& host) {
+  InferenceSearchResult all;
+  InferenceTask of_ranks = task;
+  for (const auto& [ranks, machine] : host.machines) {
+    of_ranks.ranks = ranks;
+    add(all, search(of_ranks, machine, /*tp=*/ranks, host.bytes_of_rank(ranks)));
+  }
+  std::ranges::stable_sort(all.plans, {},
+                           [&](const InferencePlan& plan) { return plan.seconds(task.new_tokens); });
+  return all;
+}
+
+}  // namespace shardwise::plan
