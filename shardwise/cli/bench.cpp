@@ -47,11 +47,10 @@ void check_seconds(const std::string& command, double seconds) {
                     ": --seconds must be above 0 and at most 3600; got ", seconds, " [SW0091]");
 }
 
-void prepare_tuned_file(const std::string& command, const std::string& file) {
-  TORCH_CHECK_VALUE(
-      !file.empty(), command,
-      ": --tune needs an absolute path in XDG_CACHE_HOME or HOME, where it saves its result; got "
-      "neither [SW0088]");
+void prepare_measured_file(const std::string& command, const std::string& flag, const std::string& file) {
+  TORCH_CHECK_VALUE(!file.empty(), command, ": ", flag,
+                    " needs an absolute path in XDG_CACHE_HOME or HOME, where it saves its result; got "
+                    "neither [SW0088]");
   base::make_directories(std::filesystem::path(file).parent_path());
 }
 

@@ -14,9 +14,10 @@ inline constexpr int64_t kMaxBenchRanks = comm::shm::kMaxRanks;
 /// Checks the value of --seconds. Errors: c10::ValueError naming `command`, the flag and the rule.
 void check_seconds(const std::string& command, double seconds);
 
-/// Makes the directory of `file`, where --tune saves its result, before it measures. Errors: c10::ValueError
-/// if `file` is "", because neither XDG_CACHE_HOME nor HOME is an absolute path; base::FileError.
-void prepare_tuned_file(const std::string& command, const std::string& file);
+/// Makes the directory of `file`, where `flag` saves what it measures, before it measures. Errors:
+/// c10::ValueError if `file` is "", because neither XDG_CACHE_HOME nor HOME is an absolute path;
+/// base::FileError.
+void prepare_measured_file(const std::string& command, const std::string& flag, const std::string& file);
 
 /// Times all_reduce, next to a memcpy of the same size; see commands.h.
 int bench_comm_command(const Call& call);

@@ -235,7 +235,7 @@ int bench_comm_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   validate("bench comm", ranks);
   const AllReduceBench measurement = bench_of(o);
-  if (o.tune) prepare_tuned_file("bench comm", comm::shm::one_shot_file({}));
+  if (o.tune) prepare_measured_file("bench comm", "--tune", comm::shm::one_shot_file({}));
   const launch::LaunchContext context = launch_context_for(o.tp);
   return run_on_ranks({context, o.tp, ranks, call.argv}, [&](const comm::Group& group) {
     if (!o.tune) return run_bench(o, measurement, group);

@@ -1,4 +1,5 @@
-// `shardwise bench machine`: flags, table and the file that `shardwise plan --machine` reads.
+// `shardwise bench machine`: flags, table, the file that `shardwise plan --machine` reads, and the one that
+// later runs read.
 #include <c10/util/Exception.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -7,12 +8,14 @@
 
 #include "shardwise/base/cpu_name.h"
 #include "shardwise/base/isa.h"
+#include "shardwise/base/log.h"
 #include "shardwise/bench/machine.h"
 #include "shardwise/cli/bench.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/progress_line.h"
 #include "shardwise/cli/ranks.h"
+#include "shardwise/cli/saved_machine.h"
 #include "shardwise/cli/table.h"
 #include "shardwise/plan/machine_file.h"
 
@@ -24,8 +27,29 @@ constexpr const char* kMachineCommand = "bench machine";
 struct MachineOptions {
   int64_t tp = 2;
   double seconds = 0.5;
-  bool json = false;
+  bool save = false, quiet = false, json = false;
 };
+
+void add_flags(Flags& flags, MachineOptions& o) {
+  add_tp_flag(flags, o.tp);
+  flags.value("--seconds S", o.seconds, "time per operation and size, at least five repetitions [0.5]");
+  flags.on_off(
+      "--save", o.save,
+      "keep the machine in the user's cache directory: train and generate with as many ranks then say "
+      "how long they take before they start, and --auto chooses by it");
+  flags.on_off("--quiet", o.quiet, "with --save: print no table");
+  flags.on_off("--json", o.json, "print the file that shardwise plan --machine reads instead of a table");
+}
+
+/// Makes the directory of the file that --save writes, before anything is measured.
+void check(const MachineOptions& o) {
+  check_range(kMachineCommand, "--tp", o.tp, 1, kMaxBenchRanks);
+  check_seconds(kMachineCommand, o.seconds);
+  TORCH_CHECK_VALUE(!o.quiet || (o.save && !o.json), kMachineCommand,
+                    ": --quiet needs --save, and no --json; got --quiet ", o.json ? "--json" : "alone",
+                    " [SW0788]");
+  if (o.save) prepare_measured_file(kMachineCommand, "--save", saved_machine_file({o.tp, 1}).path());
+}
 
 std::string source_of(int64_t ranks) {
   return fmt::format("shardwise bench machine, {} rank{}, {}, {}, {:%Y-%m-%d}", ranks, ranks == 1 ? "" : "s",
@@ -77,6 +101,14 @@ std::string to_text(const plan::Machine& machine) {
   return fmt::format("{}; medians on the slowest rank\n", machine.memory_bytes.source) + table(rows);
 }
 
+void save(const plan::Machine& machine, const HostRanks& ranks) {
+  const base::MeasuredFile file = saved_machine_file(ranks);
+  file.write(plan::machine_text(machine));
+  base::log_info(fmt::format("{}: saved for {} to {}", kMachineCommand,
+                             ranks.ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks.ranks),
+                             file.path()));
+}
+
 }  // namespace
 
 int bench_machine_command(const Call& call) {
@@ -84,14 +116,11 @@ int bench_machine_command(const Call& call) {
   RankOptions ranks;
   Flags flags(kMachineCommand,
               "Measures the rates of this machine's ranks, for shardwise plan --machine FILE.");
-  add_tp_flag(flags, o.tp);
-  flags.value("--seconds S", o.seconds, "time per operation and size, at least five repetitions [0.5]");
-  flags.on_off("--json", o.json, "print the file that shardwise plan --machine reads instead of a table");
+  add_flags(flags, o);
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate(kMachineCommand, ranks);
-  check_range(kMachineCommand, "--tp", o.tp, 1, kMaxBenchRanks);
-  check_seconds(kMachineCommand, o.seconds);
+  check(o);
   return run_on_ranks({launch_context_for(o.tp), o.tp, ranks, call.argv}, [&](const comm::Group& group) {
     TORCH_CHECK_VALUE(group.size() == 1 || group.has_symmetric_heap(), kMachineCommand,
                       ": the ranks must be of one node; got several [SW0769]");
@@ -104,7 +133,9 @@ int bench_machine_command(const Call& call) {
             line.show(fmt::format("{}: {} of {}, {}", kMachineCommand, done + 1, measurements, name));
           });
     }
-    if (group.rank() == 0) print(o.json ? plan::machine_text(machine) : to_text(machine));
+    if (group.rank() != 0) return;
+    if (!o.quiet) print(o.json ? plan::machine_text(machine) : to_text(machine));
+    if (o.save) save(machine, ranks_of(group));
   });
 }
 

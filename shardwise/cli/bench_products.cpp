@@ -216,7 +216,7 @@ int bench_products_command(const Call& call) {
   validate(kName, ranks);
   check_tuning(o);
   const ProductBench measurement = bench_of(o);
-  if (o.tune) prepare_tuned_file(kName, kernels::product_choice_file());
+  if (o.tune) prepare_measured_file(kName, "--tune", kernels::product_choice_file());
   return run_on_ranks({launch_context_for(o.tp), o.tp, ranks, call.argv}, [&](const comm::Group& group) {
     if (o.tune)
       return tune_products({o.preset, measurement.shapes, measurement.rows, o.seconds, o.json}, group);

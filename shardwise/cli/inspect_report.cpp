@@ -67,7 +67,7 @@ ordered_json or_null(const std::optional<T>& value) {
   return value ? ordered_json(*value) : ordered_json();
 }
 
-ordered_json to_json(const InspectedTensor& tensor) {
+ordered_json tensor_json(const InspectedTensor& tensor) {
   return {{"name", tensor.name},
           {"dtype", io::dtype_name(tensor.dtype)},
           {"shape", tensor.shape},
@@ -91,7 +91,7 @@ std::string text_of(const checkpoint::PanelOptions& options) {
   return text;
 }
 
-ordered_json to_json(const InspectedPanelTensor& tensor) {
+ordered_json tensor_json(const InspectedPanelTensor& tensor) {
   return {{"name", tensor.name},
           {"dtype", tensor.is_packed ? ordered_json() : ordered_json(io::dtype_name(tensor.dtype))},
           {"packed", tensor.is_packed},
@@ -120,7 +120,7 @@ std::string to_json(const Inspection& found) {
                     {"rank_bytes", found.rank_bytes},
                     {"bytes_read", found.bytes_read},
                     {"tensors", ordered_json::array()}};
-  for (const InspectedTensor& tensor : found.tensors) json["tensors"].push_back(to_json(tensor));
+  for (const InspectedTensor& tensor : found.tensors) json["tensors"].push_back(tensor_json(tensor));
   return json_line(json);
 }
 
@@ -144,7 +144,7 @@ std::string to_json(const PanelInspection& found) {
                     {"rank_bytes", found.rank_bytes},
                     {"bytes_read", found.bytes_read},
                     {"tensors", ordered_json::array()}};
-  for (const InspectedPanelTensor& tensor : found.tensors) json["tensors"].push_back(to_json(tensor));
+  for (const InspectedPanelTensor& tensor : found.tensors) json["tensors"].push_back(tensor_json(tensor));
   return json_line(json);
 }
 

@@ -1,6 +1,8 @@
 // `shardwise bench machine`: what it measures, and that `shardwise plan` reads it.
 // benchmarks/planned_times.py compares the plans with measured steps.
+#include "shardwise/cli/saved_machine.h"
 #include "tests/cli/trained_model.h"
+#include "tests/support/environment.h"
 #include "tests/support/temporary.h"
 
 namespace shardwise::cli::bench_machine_test {
@@ -77,7 +79,31 @@ TEST(BenchMachine, PrintsATable) {
     EXPECT_PRED2(contains, text, part);
 }
 
+TEST(BenchMachine, SavesTheMachineForRunsOfAsManyRanks) {
+  const test::TemporaryDirectory cache;
+  testing::Environment environment;
+  environment.set("XDG_CACHE_HOME", cache.path());
+  EXPECT_EQ(saved_machine("test", {2, 1}), std::nullopt);
+  const Outcome outcome = run(machine({"--tp", "2", "--save", "--quiet"}));
+  EXPECT_EQ(outcome.output, "");
+  const base::MeasuredFile file = saved_machine_file({2, 1});
+  EXPECT_TRUE(file.path().starts_with(cache.path() + "/shardwise/machine-2-")) << file.path();
+  EXPECT_PRED2(contains, outcome.errors, "bench machine: saved for 2 ranks to " + file.path());
+  const std::optional<plan::Machine> saved = saved_machine("test", {2, 1});
+  ASSERT_TRUE(saved);
+  EXPECT_EQ(saved->devices_per_node, 2);
+  EXPECT_TRUE(saved->collectives);
+  // Other ranks and threads have other files.
+  for (const HostRanks& other : {HostRanks{1, 1}, HostRanks{2, 2}, HostRanks{3, 1}})
+    EXPECT_FALSE(saved_machine("test", other));
+  environment.set("XDG_CACHE_HOME", std::nullopt);
+  environment.set("HOME", std::nullopt);
+  expect_refused(machine({"--save"}), {"--save needs an absolute path in XDG_CACHE_HOME or HOME"});
+}
+
 TEST(BenchMachine, RefusesBadInput) {
+  expect_refused(machine({"--quiet"}), {"--quiet needs --save"});
+  expect_refused(machine({"--quiet", "--save", "--json"}), {"--quiet needs --save, and no --json"});
   expect_refused(machine({"--tp", "0"}), {"--tp", "got 0"});
   expect_refused(machine({"--seconds", "0"}), {"--seconds", "got 0"});
   expect_refused(machine({"--seconds", "3601"}), {"--seconds", "got 3601"});
