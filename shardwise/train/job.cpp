@@ -276,27 +276,31 @@ std::map<std::string, std::string> auxiliary_files_of(const TrainOptions& option
 
 }  // namespace
 
+Start start_of(const TrainOptions& given) {
+  Start start{resumed_by(given), given.resume ? std::nullopt : resolved(given.init), {}, {}};
+  start.resumption = validated(given, start.resumed);
+  start.config = choose_config(start.options(), start.resumed, start.initial);
+  return start;
+}
+
 Job::Job(const TrainOptions& given)
-    : resumed_(resumed_by(given)),
-      initial_(given.resume ? std::nullopt : resolved(given.init)),
-      resumption_(validated(given, resumed_)),
-      config_(choose_config(options(), resumed_, initial_)),
-      frozen_(frozen_by(options().freeze, config_)),
-      first_step_(checked_start(options(), config_, resumed_, initial_, frozen_)),
+    : start_(start_of(given)),
+      frozen_(frozen_by(options().freeze, config())),
+      first_step_(checked_start(options(), config(), resumed(), initial(), frozen_)),
       text_(options(), starting_checkpoint()),
       windows_(text_.tokens(), window_options(options())),
       auxiliary_files_(auxiliary_files_of(options(), text_, starting_checkpoint())),
       fingerprint_(fingerprint_now()) {
-  check_vocabulary(config_, text_.tokens());
-  if (resumed_) check_same_tokenizer(text_, *resumed_);
+  check_vocabulary(config(), text_.tokens());
+  if (resumed()) check_same_tokenizer(text_, *resumed());
   check_files(options(), inputs_of(options(), text_, starting_checkpoint()));
   check_profile(options(), first_step_);
   if (options().save)
-    check_save_directory(*options().save, resumed_, first_step_);  // last, since it creates the directory
+    check_save_directory(*options().save, resumed(), first_step_);  // last, since it creates the directory
 }
 
 void Job::check_no_later_steps() const {
-  check_nothing_later(*options().save, resumed_, first_step_);
+  check_nothing_later(*options().save, resumed(), first_step_);
 }
 
 uint64_t Job::fingerprint_now() const {
@@ -305,7 +309,7 @@ uint64_t Job::fingerprint_now() const {
   hash = base::mix(hash, text_.tokens().fingerprint());
   if (!directory) return hash;
   hash = base::mix(hash, base::hash_of(std::filesystem::absolute(*directory).string()));
-  return base::mix(hash, checkpoint::fingerprint(*directory, /*needs_state=*/resumed_.has_value()));
+  return base::mix(hash, checkpoint::fingerprint(*directory, /*needs_state=*/resumed().has_value()));
 }
 
 }  // namespace shardwise::train

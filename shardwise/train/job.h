@@ -12,6 +12,19 @@
 
 namespace shardwise::train {
 
+/// What a run starts from, known before its text is read.
+struct Start {
+  std::optional<std::filesystem::path> resumed, initial;  // as in Job
+  ResumedOptions resumption;
+  config::Config config;  // its dtype is the run's dtype
+
+  const TrainOptions& options() const { return resumption.options; }
+};
+
+/// Reads the settings of the resumed checkpoint and the model's config, and validates the options. Errors:
+/// c10::ValueError naming the flag or file and the violated rule.
+Start start_of(const TrainOptions& given);
+
 /// A validated training run: options, model config, tokens and starting checkpoint.
 class Job {
  public:
@@ -21,19 +34,19 @@ class Job {
   Job(const Job&) = delete;
 
   /// The given options. With --resume, the checkpoint's settings replace those that are not given.
-  const TrainOptions& options() const { return resumption_.options; }
+  const TrainOptions& options() const { return start_.options(); }
   /// How the options differ from those of the resumed run, for the log.
-  const ResumedOptions& resumption() const { return resumption_; }
+  const ResumedOptions& resumption() const { return start_.resumption; }
   /// The model config; its dtype is the run's dtype.
-  const config::Config& config() const { return config_; }
+  const config::Config& config() const { return start_.config; }
   const Text& text() const { return text_; }
   const text::Windows& windows() const { return windows_; }
   /// The step-N directory of --resume and the model directory of --init; at most one is set.
-  const std::optional<std::filesystem::path>& resumed() const { return resumed_; }
-  const std::optional<std::filesystem::path>& initial() const { return initial_; }
+  const std::optional<std::filesystem::path>& resumed() const { return start_.resumed; }
+  const std::optional<std::filesystem::path>& initial() const { return start_.initial; }
   /// The one of both that is set: the directory that the weights are loaded from.
   const std::optional<std::filesystem::path>& starting_checkpoint() const {
-    return resumed_ ? resumed_ : initial_;
+    return start_.resumed ? start_.resumed : start_.initial;
   }
   /// The auxiliary files that are written into every checkpoint, by name: the tokenizer's files, the
   /// generation_config.json of the checkpoint that the run starts from, and the run's training.json.
@@ -54,9 +67,7 @@ class Job {
   uint64_t fingerprint_now() const;
 
  private:
-  std::optional<std::filesystem::path> resumed_, initial_;
-  ResumedOptions resumption_;
-  config::Config config_;
+  Start start_;
   Frozen frozen_;
   int64_t first_step_;
   Text text_;
