@@ -1,6 +1,7 @@
 // `shardwise generate`: generates text from prompts.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/log.h"
@@ -10,10 +11,12 @@
 #include "shardwise/cli/generate_requests.h"
 #include "shardwise/cli/load_json.h"
 #include "shardwise/cli/output.h"
+#include "shardwise/cli/planned_generation.h"
 #include "shardwise/cli/profile_report.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/shared_input.h"
 #include "shardwise/cli/streaming_detokenizer.h"
+#include "shardwise/cli/units.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/text/invalid_utf8.h"
 
@@ -98,6 +101,7 @@ Json result_of(const GenerateJob& job, size_t index, const infer::Completion& co
 /// Planned and measured figures of a run, over all ranks.
 struct RunFigures {
   PlannedMemories planned;
+  GenerationTimes times;
   checkpoint::LoadCost loaded;
   infer::Timings timings;
   std::vector<PeakMemory> peaks;  // by rank
@@ -120,7 +124,7 @@ Json speed_json(int64_t tokens, double seconds) {
   return {{"tokens", tokens}, {"seconds", seconds}, {"tokens_per_second", per_second(tokens, seconds)}};
 }
 
-Json to_json(const GenerateJob& job, const RunFigures& figures) {
+Json document_of(const GenerateJob& job, const RunFigures& figures) {
   const infer::Timings& timings = figures.timings;
   Json json;
   if (!figures.planned.empty()) json["expected_memory"] = to_json(figures.planned);
@@ -134,6 +138,7 @@ Json to_json(const GenerateJob& job, const RunFigures& figures) {
                {"memory", memory_json(figures)},
                {"prefill", speed_json(timings.prompt_tokens, timings.prefill_seconds)},
                {"decode", speed_json(timings.generated_tokens, timings.decode_seconds)}});
+  json.update(to_json(figures.times, timings));
   if (job.options.speculate > 0)
     json["speculation"] = {{"drafted", timings.drafted_tokens}, {"accepted", timings.accepted_tokens}};
   return json;
@@ -149,6 +154,19 @@ void log_speed(const infer::Timings& t, bool speculates) {
   if (speculates)
     text += fmt::format(", accepted {} of {} drafted tokens", t.accepted_tokens, t.drafted_tokens);
   base::log_info(text);
+}
+
+/// Logs the memory of the rank that needs the most, and the times, beside what was planned.
+void log_compared(const RunFigures& figures) {
+  if (figures.planned.empty()) return;
+  const auto bytes = [](const PeakMemory& peak) {
+    return peak.private_bytes + peak.symmetric_heap_bytes.value_or(0);
+  };
+  base::log_info(
+      fmt::format("generate: peak memory: {} measured, {} planned{}",
+                  in_megabytes(bytes(*std::ranges::max_element(figures.peaks, {}, bytes))),
+                  in_megabytes(std::ranges::max_element(figures.planned, {}, &PlannedMemory::bytes)->bytes()),
+                  compared_text(figures.times, figures.timings)));
 }
 
 /// Generation on one rank. Every rank detokenizes if there are stop strings; rank 0 prints.
@@ -181,7 +199,10 @@ class RankGeneration {
   }
 
   void print_results(const std::vector<infer::Completion>& completions, const RunFigures& figures) const {
-    if (prints_) log_speed(figures.timings, job_.options.speculate > 0);
+    if (prints_) {
+      log_speed(figures.timings, job_.options.speculate > 0);
+      log_compared(figures);
+    }
     if (!prints_ || streams_) return;
     Json results = Json::array();
     for (size_t i = 0; i < completions.size(); ++i)
@@ -190,7 +211,7 @@ class RankGeneration {
       for (const Json& result : results) print(json_line(result));
       return;
     }
-    Json document = to_json(job_, figures);
+    Json document = document_of(job_, figures);
     if (job_.is_single()) {
       document.update(results[0]);
     } else {
@@ -233,9 +254,13 @@ void generate_rank(const GenerateJob& job, const comm::Group& group) {
   }
   model::DecoderWeights weights(job.model.config(), group, job.model.dtype(), model::WeightUse::inference);
   const PlannedMemories planned = job.planned(weights);
+  GenerationTimes times;
   if (group.rank() == 0) {
+    times =
+        planned_times(inference_task(job.model, job.requests, job.batching()), job.requests.size(), group);
     base::log_info("generate: " +
-                   (planned.empty() ? "peak memory is not planned for ranks over MPI" : to_text(planned)));
+                   (planned.empty() ? "peak memory is not planned for ranks over MPI" : to_text(planned)) +
+                   planned_text(times));
   }
   const checkpoint::LoadCost loaded = job.model.map(weights, job.options.seed);
   checkpoint::log_load("generate", job.model.directory(), loaded, group);
@@ -247,7 +272,7 @@ void generate_rank(const GenerateJob& job, const comm::Group& group) {
     return generation.run(weights);
   }();
   generation.print_results(generated.completions,
-                           {planned, loaded, generated.timings, peaks_of_ranks(group)});
+                           {planned, times, loaded, generated.timings, peaks_of_ranks(group)});
   if (job.options.profile) report_profile("generate", *job.options.profile, profile, group);
 }
 
@@ -256,9 +281,11 @@ void generate_rank(const GenerateJob& job, const comm::Group& group) {
 int generate_command(const Call& call) {
   GenerateOptions options;
   RankOptions ranks;
-  Flags flags("generate",
-              "Generates text from prompts. A single sequence is streamed; several, and those of a "
-              "--batch-file, are printed as one line of JSON each.");
+  Flags flags(
+      "generate",
+      "Generates text from prompts. A single sequence is streamed; several, and those of a "
+      "--batch-file, are printed as one line of JSON each. Once shardwise bench machine --tp N --save has "
+      "measured this host, runs of N ranks begin with their planned time.");
   add_flags(flags, options);
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;

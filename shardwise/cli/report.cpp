@@ -109,10 +109,10 @@ std::string planned_memory_line(const PlannedMemories& planned, bool shares_memo
                      shares_memory ? "split batches" : "ranks over MPI");
 }
 
-TrainReport make_report(const train::Job& job, Summary summary, bool shares_memory) {
+TrainReport make_report(const train::Job& job, Summary summary, StepTimes times, bool shares_memory) {
   const plan::Workload workload = workload_of(job, shares_memory);
   const std::vector<plan::Peak> peaks = planned_peaks(job, shares_memory);
-  TrainReport report{std::move(summary), {}};
+  TrainReport report{std::move(summary), {}, std::move(times)};
   for (int rank = 0; rank < workload.tp; ++rank) {
     RankReport::Expected expected{step_bytes(workload, job.options().grad_accum, rank), std::nullopt};
     if (!peaks.empty()) expected.peak = peaks[size_t(rank)];
@@ -131,7 +131,7 @@ std::string to_text(const TrainReport& report) {
   for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
     text += table_row(rank, report.ranks[rank]);
   }
-  return text;
+  return text + compared_text(report.times);
 }
 
 std::string to_json(const TrainReport& report) {
@@ -144,6 +144,7 @@ std::string to_json(const TrainReport& report) {
                {"tokens", last.tokens},
                {"seconds", seconds},
                {"loss", last.loss}});
+  json.update(to_json(report.times));
   if (last.val_loss) json["val_loss"] = *last.val_loss;
   if (saved) json["saved"] = saved->string();
   if (load) json["load"] = load_json(*load);

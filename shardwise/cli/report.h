@@ -1,10 +1,11 @@
-// The report of a training run: measured memory and communication next to those planned by plan/.
+// The report of a training run: measured memory, communication and time next to those planned by plan/.
 #pragma once
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "shardwise/cli/planned_memory.h"
+#include "shardwise/cli/planned_step.h"
 #include "shardwise/plan/peak.h"
 #include "shardwise/train/loop.h"
 
@@ -23,6 +24,7 @@ struct RankReport {
 struct TrainReport {
   train::Summary summary;
   std::vector<RankReport> ranks;
+  StepTimes times;
 };
 
 /// Returns one line with model, text, ranks and steps.
@@ -38,7 +40,7 @@ PlannedMemories planned_memory(const std::vector<plan::Peak>& peaks);
 std::string planned_memory_line(const PlannedMemories& planned, bool shares_memory);
 
 /// Makes the report; `shares_memory` is that of the group.
-TrainReport make_report(const train::Job& job, train::Summary summary, bool shares_memory);
+TrainReport make_report(const train::Job& job, train::Summary summary, StepTimes times, bool shares_memory);
 /// Returns the human-readable summary and a table over the ranks.
 std::string to_text(const TrainReport& report);
 /// Returns one line of JSON.

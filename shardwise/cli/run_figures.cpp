@@ -19,6 +19,7 @@ Json run_json(const train::Job& job) {
           {"dtype", job.config().dtype},
           {"tp", o.tp},
           {"sequence_parallel", o.tp > 1 && o.sequence_parallel},
+          {"recompute", o.recompute},
           {"layers", job.config().num_hidden_layers},
           {"tokens_per_step", o.seq_len * o.batch_size * o.grad_accum}};
 }
@@ -70,6 +71,7 @@ Json parameter_json(const train::ShardShapes& parameter) {
 std::string figures_json(const train::Job& job, const std::vector<train::StepRecord>& steps,
                          const TrainReport& report) {
   Json json{{"run", run_json(job)}};
+  json["run"].update(to_json(report.times));
   for (const train::StepRecord& record : steps) json["steps"].push_back(step_json(record));
   const train::ShardReport& inventory = report.summary.shard_report;
   for (size_t rank = 0; rank < report.ranks.size(); ++rank) {

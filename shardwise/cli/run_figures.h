@@ -7,7 +7,8 @@
 
 namespace shardwise::cli {
 
-/// Returns a JSON object with the fields run (description, tp, sequence_parallel, sizes), steps (loss,
+/// Returns a JSON object with the fields run (description, tp, sequence_parallel, recompute, sizes, planned
+/// and measured times), steps (loss,
 /// val_loss, times by rank), ranks (bytes sent and memory by class, measured and planned), and parameters
 /// (full shape, and each rank's shard shape). What the run does not count has no field: over MPI waiting,
 /// copied bytes and shared memory.

@@ -137,9 +137,10 @@ void add_result_flags(Flags& flags, TrainOptions& o, bool& json) {
 /// records.
 class Display {
  public:
-  Display(const train::Job& job, PlannedMemories planned)
+  Display(const train::Job& job, PlannedMemories planned, StepTimes times)
       : progress_(job.first_step(), job.options().last_step()),
         planned_(std::move(planned)),
+        times_(std::move(times)),
         reports_(job.options().report) {
     if (!job.options().log) return;
     path_ = *job.options().log;
@@ -164,6 +165,7 @@ class Display {
 
   void show(const train::StepRecord& record) {
     progress_.update(record.step, record.loss, record.tokens_per_s);
+    times_.seconds.push_back(record.step_ms / 1e3);
     if (reports_) records_.push_back(record);
     if (path_.empty()) return;
     log_ << train::to_json(record) << '\n'
@@ -173,6 +175,8 @@ class Display {
 
   /// Returns the records of all steps; empty without --report.
   const std::vector<train::StepRecord>& records() const { return records_; }
+  /// Returns the planned and measured times of the steps.
+  const StepTimes& times() const { return times_; }
 
  private:
   void check() const { TORCH_CHECK(log_.good(), "train: --log ", path_, " cannot be written [SW0381]"); }
@@ -190,6 +194,7 @@ class Display {
 
   TrainProgress progress_;
   PlannedMemories planned_;
+  StepTimes times_;
   std::string path_;
   std::ofstream log_;
   std::optional<int64_t> resumed_after_;  // the step
@@ -201,11 +206,12 @@ class Display {
 std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const train::Job& job,
                                                                       const comm::Group& group) {
   const PlannedMemories planned = planned_memory(planned_peaks(job, ranks_share_memory(group)));
-  base::log_info(planned_memory_line(planned, ranks_share_memory(group)));
-  Display display(job, planned);
+  const StepTimes times = planned_steps(job, group);
+  base::log_info(planned_memory_line(planned, ranks_share_memory(group)) + planned_text(times));
+  Display display(job, planned, times);
   train::Summary summary = train::run(
       job, group, [&](const train::StepRecord& record) { display.show(record); }, [&] { display.start(); });
-  TrainReport report = make_report(job, std::move(summary), ranks_share_memory(group));
+  TrainReport report = make_report(job, std::move(summary), display.times(), ranks_share_memory(group));
   return {std::move(report), display.records()};
 }
 
@@ -254,7 +260,11 @@ int train_command(const Call& call) {
   TrainOptions options;
   RankOptions ranks;
   bool json = false;
-  Flags flags("train", "Trains a decoder-only Transformer on text, with tensor and sequence parallelism.");
+  Flags flags(
+      "train",
+      "Trains a decoder-only Transformer on text, with tensor and sequence parallelism. Once shardwise "
+      "bench machine --tp N --save has measured this host, runs of N ranks begin with their planned "
+      "time.");
   add_text_flags(flags, options);
   add_model_flags(flags, options);
   add_step_flags(flags, options);

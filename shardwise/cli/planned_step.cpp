@@ -1,0 +1,103 @@
+#include "shardwise/cli/planned_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "shardwise/cli/report.h"
+#include "shardwise/cli/saved_machine.h"
+#include "shardwise/cli/units.h"
+#include "shardwise/plan/sizes.h"
+#include "shardwise/train/loop.h"
+
+namespace shardwise::cli {
+namespace {
+
+/// A run that takes longer than this is told how to get planned times.
+constexpr double kLongRunSeconds = 60;
+
+/// Returns whether plan/ has the time of such steps.
+bool has_planned_time(const train::Job& job, const comm::Group& group) {
+  const train::TrainOptions& o = job.options();
+  const int64_t sequences = training_task(job.config(), o).batch_size;
+  return ranks_share_memory(group) && !o.split_batch && job.frozen().parameters.empty() &&
+         sequences <= plan::kMostTokens / o.seq_len;
+}
+
+}  // namespace
+
+plan::TrainingTask training_task(const config::Config& config, const train::TrainOptions& options) {
+  return {.config = config,
+          .ranks = options.tp,
+          .sequence_length = options.seq_len,
+          .batch_size = options.batch_size * options.grad_accum,
+          .element_bytes = config.dtype == "bfloat16" ? 2 : 4};
+}
+
+plan::Degrees degrees_of(const train::TrainOptions& options) {
+  plan::Degrees degrees;
+  degrees.tp = options.tp;
+  degrees.has_sequence_parallel = options.sequence_parallel;
+  degrees.micro_batch_size = options.batch_size;
+  degrees.recompute = train::recompute_of(options.recompute);
+  return degrees;
+}
+
+std::optional<double> StepTimes::median() const {
+  constexpr auto kSlow = static_cast<size_t>(train::kFirstProfiledStep - 1);
+  if (seconds.size() <= kSlow) return std::nullopt;
+  std::vector<double> others(seconds.begin() + kSlow, seconds.end());
+  std::ranges::sort(others);
+  const size_t middle = others.size() / 2;
+  return others.size() % 2 == 1 ? others[middle] : (others[middle - 1] + others[middle]) / 2;
+}
+
+StepTimes planned_steps(const train::Job& job, const comm::Group& group) {
+  StepTimes times{.ranks = group.size(),
+                  .is_planned_for = has_planned_time(job, group),
+                  .steps = job.options().last_step() - job.first_step()};
+  if (!times.is_planned_for) return times;
+  const std::optional<plan::Machine> machine = saved_machine("train", ranks_of(group));
+  if (!machine) return times;
+  times.machine = machine->memory_bytes.source;
+  plan::TrainingPlanner planner(training_task(job.config(), job.options()), *machine);
+  times.planned = planner.evaluate(degrees_of(job.options())).time;
+  return times;
+}
+
+std::string planned_text(const StepTimes& times) {
+  if (!times.planned) return "";
+  return fmt::format("; planned time: {} a step, {} for {} steps", in_seconds(times.planned->total()),
+                     in_seconds(times.planned_run_seconds()), times.steps);
+}
+
+std::string compared_text(const StepTimes& times) {
+  const double measured = std::accumulate(times.seconds.begin(), times.seconds.end(), 0.0);
+  if (!times.planned) {
+    if (!times.is_planned_for || measured < kLongRunSeconds) return "";
+    return fmt::format(
+        "\ntimes are not planned: shardwise bench machine --tp {} --save measures this host once",
+        times.ranks);
+  }
+  const std::optional<double> median = times.median();
+  const std::string step = median ? compared("step", *median, times.planned->total())
+                                  : fmt::format("step: {} planned", in_seconds(times.planned->total()));
+  return fmt::format("\n{}; {}", step, compared("all steps", measured, times.planned_run_seconds()));
+}
+
+nlohmann::ordered_json to_json(const StepTimes& times) {
+  using Json = nlohmann::ordered_json;
+  const auto planned = [&](const auto& seconds) { return times.planned ? Json(seconds()) : Json(); };
+  const std::optional<double> median = times.median();
+  return {
+      {"planned_step_seconds", planned([&] { return times.planned->total(); })},
+      {"planned_run_seconds", planned([&] { return times.planned_run_seconds(); })},
+      {"planned_compute_seconds", planned([&] { return times.planned->compute + times.planned->optimizer; })},
+      {"planned_communication_seconds", planned([&] { return times.planned->tensor_parallel; })},
+      {"planned_machine", planned([&] { return times.machine; })},
+      {"measured_step_seconds", median ? Json(*median) : Json()}};
+}
+
+}  // namespace shardwise::cli
