@@ -142,6 +142,11 @@ void Flags::parse_command_line(const std::vector<std::string>& arguments) {
   if (!file_.empty()) read_file(file_);
 }
 
+bool Flags::is_given(const std::string& name) const {
+  return std::ranges::any_of(
+      options_, [&](const CLI::Option* option) { return option->check_lname(name) && option->count() > 0; });
+}
+
 void Flags::check_extras() const {
   for (const std::string& extra : app_->remaining()) {
     TORCH_CHECK_VALUE(!extra.starts_with("-"), command_, ": unknown flag ", base::shortened(extra),

@@ -81,6 +81,9 @@ class Flags {
   /// file has each once. Errors: c10::ValueError for an unknown flag or key, and for a missing or invalid
   /// value.
   bool parse(const std::vector<std::string>& arguments);
+  /// Returns whether a flag was given on the command line or in the file. `name` has no dashes in front. Call
+  /// it after parse.
+  bool is_given(const std::string& name) const;
 
  private:
   using Read = std::function<void(const std::string& flag, const std::string& text)>;

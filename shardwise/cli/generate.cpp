@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/log.h"
+#include "shardwise/cli/auto_choice.h"
 #include "shardwise/cli/cache_dtype.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/generate_memory.h"
@@ -18,11 +20,13 @@
 #include "shardwise/cli/streaming_detokenizer.h"
 #include "shardwise/cli/units.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/comm/shm/limits.h"
 #include "shardwise/text/invalid_utf8.h"
 
 namespace shardwise::cli {
 namespace {
 
+using namespace std::string_literals;
 using Json = nlohmann::ordered_json;
 
 /// The checked inputs of every rank.
@@ -67,7 +71,8 @@ GenerateJob make_job(GenerateOptions o, const launch::LaunchContext& context) {
   infer::GenerationConfig defaults = infer::read_generation_config(model.directory());
   std::vector<std::string> stops = o.stop.empty() ? defaults.stop_strings : o.stop;
   auto tokenizer = tokenizer_of(o, model, stops);
-  if (const auto flag = o.input_flag()) o.input = shared_input("generate: " + *flag, context, o.model.tp);
+  const int64_t most_ranks = o.automatic.is_on ? comm::shm::kMaxRanks : o.model.tp;
+  if (const auto flag = o.input_flag()) o.input = shared_input("generate: " + *flag, context, most_ranks);
   std::vector<Prompt> prompts = read_prompts(o, tokenizer.get(), model.tokenizer_directory());
   std::vector<infer::Request> requests = make_requests(prompts, o, defaults, model.config());
   std::vector<int64_t> end_ids =
@@ -276,6 +281,18 @@ void generate_rank(const GenerateJob& job, const comm::Group& group) {
   if (job.options.profile) report_profile("generate", *job.options.profile, profile, group);
 }
 
+/// Sets the number of ranks to the one that --auto chooses. Returns the flags with which they start.
+std::vector<std::string> choose_(GenerateJob& job, const Flags& flags) {
+  GenerateOptions& o = job.options;
+  refuse_unplanned("generate", o.speculate > 0, "--speculate");
+  refuse_unplanned("generate", o.model.activations == "int8", "--activations int8");
+  const bool is_given = flags.is_given("tp");
+  const auto pinned = is_given ? std::optional(o.model.tp) : tp_of_panels(o.model);
+  const auto task = inference_task(job.model, job.requests, job.batching());
+  o.model.tp = chosen_ranks(task.value(), pinned, o.automatic);
+  return is_given ? std::vector<std::string>() : std::vector{"--tp"s, std::to_string(o.model.tp)};
+}
+
 }  // namespace
 
 int generate_command(const Call& call) {
@@ -290,9 +307,13 @@ int generate_command(const Call& call) {
   add_timeout_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("generate", ranks);
+  const bool chooses = has_to_choose("generate", options.automatic);
+  if (chooses && !flags.is_given("tp")) options.model.tp = tp_of_panels(options.model).value_or(1);
   const launch::LaunchContext context = launch_context_for(options.model.tp);
-  const GenerateJob job = make_job(options, context);
-  return run_on_ranks({context, options.model.tp, ranks, call.argv},
+  GenerateJob job = make_job(options, context);
+  std::vector<std::string> argv = call.argv;
+  if (chooses) std::ranges::copy(choose_(job, flags), std::back_inserter(argv));
+  return run_on_ranks({context, job.options.model.tp, ranks, argv},
                       [&](const comm::Group& group) { generate_rank(job, group); });
 }
 

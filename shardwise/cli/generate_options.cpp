@@ -13,6 +13,7 @@ namespace shardwise::cli {
 void add_flags(Flags& flags, GenerateOptions& o) {
   flags.group("Model");
   add_model_flags(flags, o.model);
+  add_auto_flags(flags, o.automatic, "--tp");
   flags.group("Prompt");
   flags.text("--prompt TEXT", o.prompt, "prompt text; an empty one is the tokenizer's BOS token");
   flags.value("--prompt-file FILE", o.prompt_file, "file with the prompt text; -: standard input");

@@ -5,12 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/cli/auto_host.h"
 #include "shardwise/cli/model_source.h"
 
 namespace shardwise::cli {
 
 struct GenerateOptions {
   ModelOptions model;
+  AutoOptions automatic;
 
   std::optional<std::string> prompt, prompt_file, prompt_ids, batch_file;
   std::optional<std::string> input;  // standard input, if a file is "-"; read after the flags

@@ -87,6 +87,13 @@ void check_tp_of_panels(const std::string& command, const std::string& directory
                     written.tp, "; got ", tp, " [SW0740]");
 }
 
+std::optional<int64_t> tp_of_panels(const ModelOptions& options) {
+  if (!options.model || options.load_format == "dummy") return std::nullopt;
+  const std::filesystem::path directory = checkpoint::resolve(*options.model);
+  if (!checkpoint::has_panel_files(directory)) return std::nullopt;
+  return checkpoint::check_panel_files(directory).tp;
+}
+
 ModelSource::ModelSource(const std::string& command, const ModelOptions& options) : options_(options) {
   TORCH_CHECK_VALUE(options.model, command, ": --model must name a checkpoint directory; got none [SW0042]");
   check_choice(command, "--dtype", options.dtype, {"auto", "fp32", "bf16"});

@@ -40,6 +40,10 @@ void add_model_flags(Flags& flags, ModelOptions& options);
 void check_tp_of_panels(const std::string& command, const std::string& directory, int64_t tp,
                         const checkpoint::PanelOptions& written);
 
+/// Returns the number of ranks that the panel files of --model are for; nullopt if it has none, or they are
+/// not read.
+std::optional<int64_t> tp_of_panels(const ModelOptions& options);
+
 /// A checked model, known before any rank starts.
 class ModelSource {
  public:

@@ -252,11 +252,12 @@ plan::Machine machine_of(const PlanOptions& o) {
   return machine;
 }
 
-std::optional<int64_t> memory_cap_in_bytes(const PlanOptions& o) {
-  if (!o.memory_cap) return std::nullopt;
-  TORCH_CHECK_VALUE(std::isfinite(*o.memory_cap) && *o.memory_cap > 0 && *o.memory_cap < 1e6,
-                    "plan: --memory-cap must be in (0, 1e6) GB; got ", *o.memory_cap, " [SW0760]");
-  return static_cast<int64_t>(*o.memory_cap * 1e9);
+std::optional<int64_t> memory_cap_in_bytes(const std::string& command,
+                                           const std::optional<double>& gigabytes) {
+  if (!gigabytes) return std::nullopt;
+  TORCH_CHECK_VALUE(std::isfinite(*gigabytes) && *gigabytes > 0 && *gigabytes < 1e6, command,
+                    ": --memory-cap must be in (0, 1e6) GB; got ", *gigabytes, " [SW0760]");
+  return static_cast<int64_t>(*gigabytes * 1e9);
 }
 
 }  // namespace shardwise::cli

@@ -44,7 +44,9 @@ plan::TrainingTask training_task(const PlanOptions& options);
 plan::InferenceTask inference_task(const PlanOptions& options);
 plan::Pins pins_of(const PlanOptions& options);
 plan::Machine machine_of(const PlanOptions& options);
-/// Returns the bytes of --memory-cap; nullopt: those of the machine.
-std::optional<int64_t> memory_cap_in_bytes(const PlanOptions& options);
+/// Returns the bytes of --memory-cap; nullopt if it is not given. Errors: c10::ValueError beginning with
+/// `command` if it is not positive.
+std::optional<int64_t> memory_cap_in_bytes(const std::string& command,
+                                           const std::optional<double>& gigabytes);
 
 }  // namespace shardwise::cli

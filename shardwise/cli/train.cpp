@@ -2,13 +2,16 @@
 // summary.
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
 #include "shardwise/checkpoint/tied_head.h"
+#include "shardwise/cli/auto_choice.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/model_source.h"
@@ -259,6 +262,7 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
 int train_command(const Call& call) {
   TrainOptions options;
   RankOptions ranks;
+  AutoOptions automatic;
   bool json = false;
   Flags flags(
       "train",
@@ -270,12 +274,16 @@ int train_command(const Call& call) {
   add_step_flags(flags, options);
   add_optimizer_flags(flags, options);
   add_rank_flags(flags, options, ranks);
+  add_auto_flags(flags, automatic, "--tp, --sequence-parallel and --recompute");
   add_result_flags(flags, options, json);
   if (!flags.parse(call.arguments)) return 0;
   validate("train", ranks);
+  std::vector<std::string> argv = call.argv;
+  if (has_to_choose("train", automatic))
+    std::ranges::copy(choose_(options, flags, automatic), std::back_inserter(argv));
   const launch::LaunchContext context = launch_context_for(options.tp);
   const train::Job job(options);  // before any rank starts; last, because it creates the --save directory
-  return run_on_ranks({context, options.tp, ranks, call.argv},
+  return run_on_ranks({context, options.tp, ranks, argv},
                       [&](const comm::Group& group) { train_rank(job, group, json); });
 }
 

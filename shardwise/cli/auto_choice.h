@@ -1,0 +1,22 @@
+// The choice of --auto: finds the fastest plan, sets the options to it, and says which and why.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "shardwise/cli/auto_host.h"
+#include "shardwise/plan/inference_plan.h"
+#include "shardwise/train/options.h"
+
+namespace shardwise::cli {
+
+/// Sets the number of ranks, sequence parallelism and recomputation, as far as `flags` do not give them, to
+/// the fastest that fit, and logs them. Returns the flags with which the ranks start. Errors: c10::ValueError
+/// for options whose times are not planned, and if nothing fits; those of host_of and train::start_of.
+std::vector<std::string> choose_(train::TrainOptions& options, const Flags& flags,
+                                 const AutoOptions& automatic);
+
+/// Returns the number of ranks, `pinned` or the fastest that fits, and logs it. Errors: as choose_'s.
+int64_t chosen_ranks(const plan::InferenceTask& task, std::optional<int64_t> pinned,
+                     const AutoOptions& automatic);
+
+}  // namespace shardwise::cli
