@@ -19,6 +19,10 @@ namespace {
 
 constexpr int64_t kMostMachineBytes = 1 << 20;
 
+std::string counted(int64_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 }  // namespace
 
 HostRanks started_ranks(int64_t ranks) {
@@ -31,10 +35,10 @@ HostRanks ranks_of(const comm::Group& group) {
 }
 
 base::MeasuredFile saved_machine_file(const HostRanks& ranks) {
-  return {
-      fmt::format("machine-{}", ranks.ranks),
-      fmt::format("{} ranks of {} threads, {}, {}, shardwise " SHARDWISE_VERSION ", PyTorch " TORCH_VERSION,
-                  ranks.ranks, ranks.threads, base::cpu_name(), base::name_of(base::best_isa()))};
+  return {fmt::format("machine-{}", ranks.ranks),
+          fmt::format("{} of {}, {}, {}, shardwise " SHARDWISE_VERSION ", PyTorch " TORCH_VERSION,
+                      counted(ranks.ranks, "rank"), counted(ranks.threads, "thread"), base::cpu_name(),
+                      base::name_of(base::best_isa()))};
 }
 
 std::optional<plan::Machine> saved_machine(const std::string& command, const HostRanks& ranks) {

@@ -118,7 +118,7 @@ TEST_F(PlannedTime, ADamagedFileIsIgnoredWithAWarning) {
     EXPECT_PRED2(contains, outcome.errors, "the file is ignored");
   }
   std::ofstream(file.path()) << "measured_on another machine\n";
-  EXPECT_PRED2(contains, run(train({})).errors, "must be measured on 1 ranks of 1 threads");
+  EXPECT_PRED2(contains, run(train({})).errors, "must be measured on 1 rank of 1 thread, ");
 }
 
 TEST(StepTimes, TheMedianLeavesTheFirstTwoStepsOut) {
