@@ -147,6 +147,12 @@ bool Flags::is_given(const std::string& name) const {
       options_, [&](const CLI::Option* option) { return option->check_lname(name) && option->count() > 0; });
 }
 
+std::optional<std::string> Flags::given_except(const std::set<std::string>& names) const {
+  for (const CLI::Option* option : options_)
+    if (option->count() > 0 && !names.contains(option->get_single_name())) return option->get_single_name();
+  return std::nullopt;
+}
+
 void Flags::check_extras() const {
   for (const std::string& extra : app_->remaining()) {
     TORCH_CHECK_VALUE(!extra.starts_with("-"), command_, ": unknown flag ", base::shortened(extra),

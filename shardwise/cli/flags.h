@@ -84,6 +84,8 @@ class Flags {
   /// Returns whether a flag was given on the command line or in the file. `name` has no dashes in front. Call
   /// it after parse.
   bool is_given(const std::string& name) const;
+  /// Returns the name of a flag that was given and is none of `names`; nullopt if there is none.
+  std::optional<std::string> given_except(const std::set<std::string>& names) const;
 
  private:
   using Read = std::function<void(const std::string& flag, const std::string& text)>;

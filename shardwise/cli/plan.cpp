@@ -10,6 +10,7 @@
 #include "shardwise/cli/inference_report.h"
 #include "shardwise/cli/largest_report.h"
 #include "shardwise/cli/output.h"
+#include "shardwise/cli/plan_learn.h"
 #include "shardwise/cli/plan_options.h"
 #include "shardwise/cli/plan_report.h"
 #include "shardwise/cli/shapes_report.h"
@@ -124,6 +125,7 @@ int plan_command(const Call& call) {
       "part, and why others are refused. Arithmetic only; runs nothing.");
   add_flags(flags, options);
   if (!flags.parse(call.arguments)) return 0;
+  if (!options.learn.empty() || options.out) return learn_from_runs(options, flags);
   if (options.check || options.matrix) {
     check_has_no_model(options);
     return options.check ? check_published_figures(options) : print_matrix(options);

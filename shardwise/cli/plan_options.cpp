@@ -145,6 +145,10 @@ void add_flags(Flags& flags, PlanOptions& o) {
       "print instead, for each number of ranks of tensor parallelism, the largest that fits: batch (the "
       "sequences of a micro-batch), seq (its tokens), or with --task infer kv (cached texts)");
   flags.on_off("--matrix", o.matrix, "compare typical runs' fastest plans with what is advised, instead");
+  flags.values("--learn RUN", o.learn,
+               "correct --machine FILE by files that train --report wrote, of runs on it whose time was "
+               "planned, instead: one factor for compute, one for communication");
+  flags.value("--out,-o FILE", o.out, "with --learn: write the corrected machine here");
   flags.on_off("--check", o.check, "compare published figures with what is planned for them, instead");
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "shardwise/cli/flags.h"
 #include "shardwise/plan/inference_plan.h"
@@ -22,6 +23,9 @@ struct PlanOptions {
   // Of inference.
   std::optional<int64_t> prompt_tokens, new_tokens, group_size;
   std::optional<std::string> quantize, head, cache_dtype;
+  // Of runs to learn from.
+  std::vector<std::string> learn;
+  std::optional<std::string> out;
   // Output.
   int64_t rows = 10;
   bool why = false, json = false, check = false, matrix = false, shapes = false, min_gpus = false;
