@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "shardwise/config/layout.h"
+
 namespace shardwise::cli {
 
 config::Config BenchShape::config(const std::string& command, int64_t tp) const {
