@@ -12,6 +12,7 @@
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/plan_learn.h"
 #include "shardwise/cli/plan_options.h"
+#include "shardwise/cli/plan_output.h"
 #include "shardwise/cli/plan_report.h"
 #include "shardwise/cli/shapes_report.h"
 
@@ -23,17 +24,16 @@ int64_t most_ranks(const plan::Machine& machine) {
   return machine.across_nodes ? int64_t{1} << 16 : machine.devices_per_node;
 }
 
-/// Returns 1 if a figure is outside its band.
-int check_published_figures(const PlanOptions& o) {
+/// Fails if a figure is outside its band.
+PlanOutput check_published_figures(const PlanOptions& o) {
   const std::vector<plan::PublishedFigure> figures = plan::published_figures();
-  print(o.json ? to_json(figures) : to_text(figures));
-  return std::ranges::all_of(figures, &plan::PublishedFigure::is_in_band) ? 0 : 1;
+  return {o.json ? to_json(figures) : to_text(figures),
+          std::ranges::all_of(figures, &plan::PublishedFigure::is_in_band) ? 0 : 1};
 }
 
-int print_matrix(const PlanOptions& o) {
+PlanOutput matrix(const PlanOptions& o) {
   const std::vector<plan::Decision> decisions = plan::decision_matrix();
-  print(o.json ? to_json(decisions) : to_text(decisions));
-  return 0;
+  return {o.json ? to_json(decisions) : to_text(decisions), 0};
 }
 
 PlanReport training_report(const PlanOptions& o) {
@@ -66,34 +66,33 @@ auto report_of(PlanOptions o, const Report& report) {
   return found;
 }
 
-int plan_training(const PlanOptions& o) {
+PlanOutput plan_training(const PlanOptions& o) {
   const PlanReport report = report_of(o, training_report);
-  print(o.json ? to_json(report) : to_text(report, o.rows) + (o.why ? why(report) : ""));
-  return report.found.plans.empty() ? 1 : 0;
+  return {o.json ? to_json(report) : to_text(report, o.rows) + (o.why ? why(report) : ""),
+          report.found.plans.empty() ? 1 : 0};
 }
 
-int plan_inference(const PlanOptions& o) {
+PlanOutput plan_inference(const PlanOptions& o) {
   const InferenceReport report = report_of(o, inference_report);
-  print(o.json ? to_json(report) : to_text(report, o.rows));
-  return report.found.plans.empty() ? 1 : 0;
+  return {o.json ? to_json(report) : to_text(report, o.rows), report.found.plans.empty() ? 1 : 0};
 }
 
-/// Returns 1 if nothing fits.
-int print_largest_training(const PlanOptions& o) {
+/// Fails if nothing fits.
+PlanOutput largest_step(const PlanOptions& o) {
   const plan::Grown grown = *o.largest == "seq" ? plan::Grown::sequence : plan::Grown::micro_batch;
-  const std::vector<plan::LargestTraining> all =
-      plan::largest_training(training_task(o), machine_of(o), pins_of(o), memory_cap_in_bytes(o), grown);
-  print(o.json ? to_json(all, grown) : to_text(all, grown));
-  return std::ranges::any_of(all, [](const auto& one) { return one.size > 0; }) ? 0 : 1;
+  const std::vector<plan::LargestTraining> all = plan::largest_training(
+      training_task(o), machine_of(o), pins_of(o), memory_cap_in_bytes("plan", o.memory_cap), grown);
+  const bool fits = std::ranges::any_of(all, [](const auto& one) { return one.size > 0; });
+  return {o.json ? to_json(all, grown) : to_text(all, grown), fits ? 0 : 1};
 }
 
-int print_largest_inference(const PlanOptions& o) {
+PlanOutput largest_cache(const PlanOptions& o) {
   const plan::InferenceTask task = inference_task(o);
-  const std::vector<plan::LargestInference> all =
-      plan::largest_inference(task, machine_of(o), pins_of(o).tp, memory_cap_in_bytes(o));
+  const std::vector<plan::LargestInference> all = plan::largest_inference(
+      task, machine_of(o), pins_of(o).tp, memory_cap_in_bytes("plan", o.memory_cap));
   const int64_t tokens = task.prompt_tokens + task.new_tokens;
-  print(o.json ? to_json(all, tokens) : to_text(all, tokens));
-  return std::ranges::any_of(all, [](const auto& one) { return one.texts > 0; }) ? 0 : 1;
+  const bool fits = std::ranges::any_of(all, [](const auto& one) { return one.texts > 0; });
+  return {o.json ? to_json(all, tokens) : to_text(all, tokens), fits ? 0 : 1};
 }
 
 /// Returns the tensors of the workload, and the collectives of a block under every mode that the task has.
@@ -109,13 +108,23 @@ ShapesReport shapes_report(const PlanOptions& o) {
   return report;
 }
 
-int print_shapes(const PlanOptions& o) {
+PlanOutput list_shapes(const PlanOptions& o) {
   const ShapesReport report = shapes_report(o);
-  print(o.json ? to_json(report) : to_text(report));
-  return 0;
+  return {o.json ? to_json(report) : to_text(report), 0};
 }
 
 }  // namespace
+
+PlanOutput plan_output(const PlanOptions& o) {
+  if (o.check || o.matrix) {
+    check_has_no_model(o);
+    return o.check ? check_published_figures(o) : matrix(o);
+  }
+  validate(o);
+  if (o.largest) return o.plans_inference() ? largest_cache(o) : largest_step(o);
+  if (o.shapes) return list_shapes(o);
+  return o.plans_inference() ? plan_inference(o) : plan_training(o);
+}
 
 int plan_command(const Call& call) {
   PlanOptions options;
@@ -126,15 +135,9 @@ int plan_command(const Call& call) {
   add_flags(flags, options);
   if (!flags.parse(call.arguments)) return 0;
   if (!options.learn.empty() || options.out) return learn_from_runs(options, flags);
-  if (options.check || options.matrix) {
-    check_has_no_model(options);
-    return options.check ? check_published_figures(options) : print_matrix(options);
-  }
-  validate(options);
-  if (options.largest)
-    return options.plans_inference() ? print_largest_inference(options) : print_largest_training(options);
-  if (options.shapes) return print_shapes(options);
-  return options.plans_inference() ? plan_inference(options) : plan_training(options);
+  const PlanOutput output = plan_output(options);
+  print(output.text);
+  return output.exit_code;
 }
 
 }  // namespace shardwise::cli
