@@ -101,6 +101,7 @@ std::string to_json(const InferenceReport& report) {
                     {"texts", task.texts},
                     {"prompt_tokens", task.prompt_tokens},
                     {"new_tokens", task.new_tokens},
+                    {"usable_bytes", report.usable_bytes},
                     {"plans", plans},
                     {"refused", refused}});
 }

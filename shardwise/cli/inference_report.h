@@ -12,6 +12,7 @@ struct InferenceReport {
   plan::InferenceTask task;
   plan::Machine machine;
   plan::InferenceSearchResult found;
+  int64_t usable_bytes;  // that a rank may fill
 };
 
 /// Returns a table of the fastest plans, at most `rows`, and why other splits are refused.

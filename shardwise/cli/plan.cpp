@@ -39,15 +39,16 @@ PlanOutput matrix(const PlanOptions& o) {
 PlanReport training_report(const PlanOptions& o) {
   const plan::TrainingTask task = training_task(o);
   const plan::Machine machine = machine_of(o);
-  return {*o.model, task, machine,
-          plan::search(task, machine, pins_of(o), memory_cap_in_bytes("plan", o.memory_cap))};
+  const std::optional<int64_t> cap = memory_cap_in_bytes("plan", o.memory_cap);
+  return {*o.model, task, machine, plan::search(task, machine, pins_of(o), cap), machine.usable_bytes(cap)};
 }
 
 InferenceReport inference_report(const PlanOptions& o) {
   const plan::InferenceTask task = inference_task(o);
   const plan::Machine machine = machine_of(o);
-  return {*o.model, task, machine,
-          plan::search(task, machine, pins_of(o).tp, memory_cap_in_bytes("plan", o.memory_cap))};
+  const std::optional<int64_t> cap = memory_cap_in_bytes("plan", o.memory_cap);
+  return {*o.model, task, machine, plan::search(task, machine, pins_of(o).tp, cap),
+          machine.usable_bytes(cap)};
 }
 
 /// Calls report(options) for --ranks, or with --min-gpus for numbers of ranks until a plan fits.

@@ -219,7 +219,8 @@ std::string to_json(const PlanReport& report) {
                      {"tokens_per_second", report.tokens_per_second(plan)},
                      {"utilization", report.utilization(plan)}});
   for (const plan::Refused& one : report.found.refused)
-    refused.push_back({{"degrees", to_json(one.degrees)}, {"reason", one.reason}});
+    refused.push_back(
+        {{"degrees", to_json(one.degrees)}, {"reason", one.reason}, {"needed_bytes", one.needed_bytes}});
   return json_line({{"model", report.model},
                     {"parameters", config::parameter_count(report.task.config)},
                     {"active_parameters", config::active_parameter_count(report.task.config)},
@@ -230,6 +231,7 @@ std::string to_json(const PlanReport& report) {
                     {"sequence_length", report.task.sequence_length},
                     {"batch_size", report.task.batch_size},
                     {"element_bytes", report.task.element_bytes},
+                    {"usable_bytes", report.usable_bytes},
                     {"plans", plans},
                     {"refused", refused}});
 }

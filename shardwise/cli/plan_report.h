@@ -13,6 +13,7 @@ struct PlanReport {
   plan::TrainingTask task;
   plan::Machine machine;
   plan::SearchResult found;
+  int64_t usable_bytes;  // that a rank may fill
 
   /// Returns the part of the devices' peak rate that the model's arithmetic takes in a step, every key
   /// counted.

@@ -42,6 +42,7 @@ TEST(Plan, JsonHasEveryPlanAndEveryRefusal) {
   EXPECT_EQ(report["layers"], 32);
   EXPECT_EQ(report["parameters"], 8'030'261'248);
   EXPECT_EQ(report["element_bytes"], 4);
+  EXPECT_EQ(report["usable_bytes"], 141'000'000'000 - (int64_t{4} << 30));
   ASSERT_GT(report["plans"].size(), 0u);
   for (const json& one : report["plans"]) {
     EXPECT_EQ(one["degrees"]["tp"], 2);
@@ -52,8 +53,13 @@ TEST(Plan, JsonHasEveryPlanAndEveryRefusal) {
     EXPECT_NEAR(one["tokens_per_second"].get<double>() * one["seconds"]["total"].get<double>(), 16 * 4096,
                 1e-6 * 16 * 4096);
     EXPECT_LT(one["utilization"].get<double>(), 1);
+    EXPECT_LE(one["memory_bytes"]["total"], report["usable_bytes"]);
   }
-  for (const json& one : report["refused"]) EXPECT_NE(one["reason"], "");
+  for (const json& one : report["refused"]) {
+    EXPECT_NE(one["reason"], "");
+    const bool is_of_memory = one["reason"].get<std::string>().find(" GB of ") != std::string::npos;
+    EXPECT_EQ(one["needed_bytes"] > report["usable_bytes"], is_of_memory) << one;
+  }
 }
 
 TEST(Plan, ExplainsTheFirstAgainstTheSecondByTheirParts) {
