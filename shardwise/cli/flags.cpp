@@ -135,6 +135,18 @@ bool Flags::parse(const std::vector<std::string>& arguments) {
   return true;
 }
 
+std::vector<GivenFlag> Flags::given() const {
+  std::vector<GivenFlag> given;
+  for (const CLI::Option* option : options_) {
+    if (option->count() == 0) continue;
+    const bool is_switch = option->get_expected_max() == 0;
+    if (is_switch && !option->as<bool>()) continue;  // false in the file
+    given.push_back(
+        {option->get_lnames().front(), is_switch ? std::nullopt : std::optional(option->results().back())});
+  }
+  return given;
+}
+
 void Flags::parse_command_line(const std::vector<std::string>& arguments) {
   app_->parse(
       std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 expects them last to first

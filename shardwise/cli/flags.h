@@ -46,6 +46,12 @@ void check_choice(const std::string& command, const std::string& flag, const std
 void check_range(const std::string& command, const std::string& flag, int64_t value, int64_t min,
                  int64_t max);
 
+/// A flag that was given: its first name without dashes, and its value; nullopt: it is a switch.
+struct GivenFlag {
+  std::string name;
+  std::optional<std::string> value;
+};
+
 class Flags {
  public:
   Flags(const std::string& command, const std::string& description);
@@ -86,6 +92,10 @@ class Flags {
   bool is_given(const std::string& name) const;
   /// Returns the name of a flag that was given and is none of `names`; nullopt if there is none.
   std::optional<std::string> given_except(const std::set<std::string>& names) const;
+
+  /// Returns the flags that parse() has read, in the order in which they were added, without switches that
+  /// are off. Of several values, the last.
+  std::vector<GivenFlag> given() const;
 
  private:
   using Read = std::function<void(const std::string& flag, const std::string& text)>;

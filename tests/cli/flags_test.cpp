@@ -48,5 +48,28 @@ TEST(Flags, ValuesInBracketsAreNotSplitInAFile) {
   EXPECT_EQ(of_file(R"({"stop": ["{}"]})"), (Texts{"{}"}));
 }
 
+TEST(Flags, GivenOnesAreThoseOfTheCommandLineAndOfTheFile) {
+  const test::TemporaryDirectory directory;
+  const std::string file =
+      directory.put("flags.json", R"({"tp": 2, "json": true, "why": false, "ranks": 4})");
+  int64_t ranks = 0, tp = 0, rows = 10;
+  bool json = false, why = false;
+  Flags flags("test", "A command.");
+  flags.value("--ranks N", ranks, "devices");
+  flags.value("-t,--tp,--tensor-parallel-size N", tp, "a degree");
+  flags.value("--rows N", rows, "not given");
+  flags.on_off("--json", json, "a switch");
+  flags.on_off("--why", why, "a switch");
+  ASSERT_TRUE(flags.parse({"--ranks", "8", "--config", file, "--ranks=16"}));
+  const std::vector<GivenFlag> given = flags.given();
+  ASSERT_EQ(given.size(), 3u);
+  EXPECT_EQ(given[0].name, "ranks");
+  EXPECT_EQ(given[0].value, "16");
+  EXPECT_EQ(given[1].name, "tp");
+  EXPECT_EQ(given[1].value, "2");
+  EXPECT_EQ(given[2].name, "json");
+  EXPECT_EQ(given[2].value, std::nullopt);
+}
+
 }  // namespace
 }  // namespace shardwise::cli::flags_test
