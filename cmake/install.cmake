@@ -17,6 +17,9 @@ endif()
 set_target_properties(shardwise PROPERTIES INSTALL_RPATH "${_rpath}")
 install(TARGETS shardwise RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 
+# The page of `shardwise plan --html`, if `make planner` has built it.
+install(FILES "${PROJECT_BINARY_DIR}/planner.html" DESTINATION share/shardwise OPTIONAL)
+
 install(TARGETS shardwise_chat_renderer LIBRARY DESTINATION "${_modules}")
 install(DIRECTORY ${SHARDWISE_RENDERER_PACKAGES} DESTINATION "${_modules}/chat_renderer_packages"
   PATTERN __pycache__ EXCLUDE)

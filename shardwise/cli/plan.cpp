@@ -13,6 +13,7 @@
 #include "shardwise/cli/plan_learn.h"
 #include "shardwise/cli/plan_options.h"
 #include "shardwise/cli/plan_output.h"
+#include "shardwise/cli/plan_page.h"
 #include "shardwise/cli/plan_report.h"
 #include "shardwise/cli/shapes_report.h"
 
@@ -136,6 +137,7 @@ int plan_command(const Call& call) {
   add_flags(flags, options);
   if (!flags.parse(call.arguments)) return 0;
   if (!options.learn.empty() || options.out) return learn_from_runs(options, flags);
+  if (options.html) return write_page(options, flags.given());
   const PlanOutput output = plan_output(options);
   print(output.text);
   return output.exit_code;

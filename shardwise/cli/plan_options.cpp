@@ -149,6 +149,7 @@ void add_flags(Flags& flags, PlanOptions& o) {
                "correct --machine FILE by files that train --report wrote, of runs on it whose time was "
                "planned, instead: one factor for compute, one for communication");
   flags.value("--out,-o FILE", o.out, "with --learn: write the corrected machine here");
+  flags.value("--html FILE", o.html, "write instead a page on which every flag is a control");
   flags.on_off("--check", o.check, "compare published figures with what is planned for them, instead");
 }
 

@@ -27,6 +27,7 @@ struct PlanOptions {
   std::vector<std::string> learn;
   std::optional<std::string> out;
   // Output.
+  std::optional<std::string> html;
   int64_t rows = 10;
   bool why = false, json = false, check = false, matrix = false, shapes = false, min_gpus = false;
 
