@@ -6,14 +6,15 @@ JOBS ?= $(shell awk '/^MemAvailable/ {m = int($$2 / 2000000)} END {"nproc" | get
 	j = m < n ? m : n; print j < 1 ? 1 : j}' /proc/meminfo)
 # One test more than cores, because some wait for deadlines.
 TEST_JOBS = $(shell expr $(JOBS) + 1)
-SOURCES = $(shell find shardwise python tests examples benchmarks cmake -name '*.h' -o -name '*.cpp' -o -name '*.cu')
+SOURCES = $(shell find shardwise python tests tools examples benchmarks cmake -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 CMAKE = .venv/bin/cmake
 CTEST = .venv/bin/ctest
 # Prints the number of combinations that the tests covered.
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests build-fuzz install demo test check-room test-room test-full figures curves test-mutations \
+.PHONY: help setup setup-test build build-tests build-fuzz planner install demo test check-room test-room test-full test-planner figures \
+	curves test-mutations \
 	test-generated-mutations docs bench format check-format test-tidy test-asan test-fuzz test-tsan coverage clean
 
 help: ## print this list
@@ -29,8 +30,15 @@ build: setup ## build the program, build/shardwise
 	@$(CMAKE) --preset release >/dev/null
 	@$(CMAKE) --build --preset release -j $(JOBS) --target shardwise
 
+# The compiled planner is linked by a script of node, which looks for Debian's modules only if told to.
+planner: export NODE_PATH = /usr/share/nodejs
+planner: setup ## build the page of `shardwise plan --html`, build/planner.html, with emscripten
+	@tools/setup planner
+	@$(CMAKE) -S tools/planner -B build/planner -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/.venv/bin/ninja >/dev/null
+	@$(CMAKE) --build build/planner -j $(JOBS)
+
 PREFIX ?= /usr/local
-install: build ## install the program and the library: make install PREFIX=DIR (docs/library.md)
+install: build ## install the program and the library, and the planner's page if it is built: make install PREFIX=DIR (docs/library.md)
 	@$(CMAKE) --build --preset release -j $(JOBS) --target shardwise_library
 	@$(CMAKE) --install build --prefix $(PREFIX) >/dev/null
 	@echo "install: $(PREFIX)/bin/shardwise and the CMake package shardwise"
@@ -63,6 +71,7 @@ test-room: check-room setup-test ## build and run one room's tests: make test-ro
 test-full: build-tests build-fuzz ## run every test with all combinations, deliberate faults, two simulated nodes and losses of power (need root), and other builds
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS) --timeout 86400
 	@$(SAY_COVERED)
+	@$(MAKE) --no-print-directory test-planner
 	@$(MAKE) --no-print-directory test-mutations
 	@tests/mpi/two_nodes.sh build
 	@tests/options/run $(JOBS)
@@ -71,6 +80,10 @@ test-full: build-tests build-fuzz ## run every test with all combinations, delib
 
 figures: build ## draw docs/figures/*.svg from the program's own numbers (tools/figures --help)
 	@.venv/bin/python tools/figures
+
+test-planner: build planner ## check that the planner's page computes what the program does, in node and in Chromium
+	@tools/setup browser
+	@cd tests/planner && SHARDWISE_BUILD=$(CURDIR)/build ../../.venv/bin/python -m unittest wasm_test page_test
 
 curves: build-tests ## record and draw docs/figures/curves.svg: the losses of one run under every parallel configuration
 	@rm -f build/curves.json
