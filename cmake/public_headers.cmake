@@ -73,11 +73,18 @@ set(SHARDWISE_PUBLIC_HEADERS
 
   checkpoint/checkpoint.h
 
+  plan/block_collectives.h
+  plan/block_kind.h
   plan/collective_time.h
   plan/communication.h
+  plan/context_parallel.h
+  plan/decision_matrix.h
   plan/generation.h
+  plan/host_search.h
   plan/inference_plan.h
   plan/inference_search.h
+  plan/largest.h
+  plan/learn.h
   plan/machine.h
   plan/machine_file.h
   plan/memory.h
@@ -85,6 +92,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   plan/operation_time.h
   plan/operations.h
   plan/parameters.h
+  plan/part.h
   plan/peak.h
   plan/published.h
   plan/rate.h

@@ -90,8 +90,8 @@ PlanOutput largest_step(const PlanOptions& o) {
 
 PlanOutput largest_cache(const PlanOptions& o) {
   const plan::InferenceTask task = inference_task(o);
-  const std::vector<plan::LargestInference> all = plan::largest_inference(
-      task, machine_of(o), pins_of(o).tp, memory_cap_in_bytes("plan", o.memory_cap));
+  const std::vector<plan::LargestInference> all =
+      plan::largest_inference(task, machine_of(o), pins_of(o).tp, memory_cap_in_bytes("plan", o.memory_cap));
   const int64_t tokens = task.prompt_tokens + task.new_tokens;
   const bool fits = std::ranges::any_of(all, [](const auto& one) { return one.texts > 0; });
   return {o.json ? to_json(all, tokens) : to_text(all, tokens), fits ? 0 : 1};

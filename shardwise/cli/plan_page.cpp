@@ -26,7 +26,8 @@ constexpr std::string_view kStart = "<script id=\"start\" type=\"application/jso
 void check_flags_of_page(const std::vector<GivenFlag>& given) {
   for (const GivenFlag& flag : given) {
     const bool is_of_output =
-        std::ranges::count(std::vector{"rows", "why", "json", "shapes", "check"}, flag.name) > 0;
+        std::ranges::count(std::vector{"rows", "why", "json", "shapes", "largest", "matrix", "check"},
+                           flag.name) > 0;
     TORCH_CHECK_VALUE(!is_of_output, "plan: --html must go without flags of what is printed; got --",
                       flag.name, " [SW0803]");
   }
@@ -60,7 +61,7 @@ ordered_json start_of(const PlanOptions& o, const std::vector<GivenFlag>& given)
   const auto is_one_of = [](const std::vector<std::string>& names, const std::string& name) {
     return std::ranges::count(names, name) > 0;
   };
-  if (o.model && !is_one_of(config::preset_names(), *o.model))
+  if (o.model && !is_one_of(config::preset_names_to_plan(), *o.model))
     take_file(flags["model"], files, "config.json", config_file_of(*o.model));
   if (!is_one_of(plan::machine_names(), o.machine))
     take_file(flags["machine"], files, "machine.json", o.machine);

@@ -8,9 +8,11 @@ namespace shardwise::plan {
 struct BlockKind {
   std::optional<int64_t> window;  // of attention
   bool has_experts = false;       // instead of one MLP, or beside it
+  /// Orders by window, then by experts.
   auto operator<=>(const BlockKind&) const = default;
 };
 
+/// Returns the kind of a block.
 inline BlockKind kind_of(const config::Config& config, int64_t layer) {
   return {config.window_of(layer), config.has_experts(layer)};
 }

@@ -15,11 +15,11 @@ namespace shardwise::plan {
 struct LayerCosts {
   double forward = 0, backward = 0;  // seconds of computation
   double tensor_parallel = 0;        // seconds of collectives, forward and backward
-  double context_parallel = 0;
-  double expert_parallel = 0;
-  int64_t saved_bytes = 0;        // for backward
-  int64_t parameters = 0;         // elements of the rank's shards, but for those of experts
-  int64_t expert_parameters = 0;  // elements of the rank's experts
+  double context_parallel = 0;       // seconds of its collectives
+  double expert_parallel = 0;        // seconds of its exchanges
+  int64_t saved_bytes = 0;           // for backward
+  int64_t parameters = 0;            // elements of the rank's shards, but for those of experts
+  int64_t expert_parameters = 0;     // elements of the rank's experts
   /// Returns the seconds of collectives.
   double communication() const { return tensor_parallel + context_parallel + expert_parallel; }
   /// Adds the costs of another layer.
@@ -29,10 +29,10 @@ struct LayerCosts {
 /// Bytes that are live at the peak of a pass beside the model states and what the stage's blocks save, but
 /// for those of experts: of a stage with the embedding, with neither embedding nor head, and with the head.
 struct StageBuffers {
-  int64_t first = 0, inner = 0, last = 0;
+  int64_t first = 0, inner = 0, last = 0;  // in that order
 };
 
-/// `workload`: as for MicroBatchCosts. Does not depend on its ep.
+/// Returns the buffers of each kind of stage. `workload`: as for MicroBatchCosts. Does not depend on its ep.
 StageBuffers stage_buffers(const Workload& workload);
 
 /// The costs of a micro-batch on a rank. Every parameter is trained.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "shardwise/plan/collective_time.h"
 #include "shardwise/plan/inference_plan.h"
@@ -176,6 +177,7 @@ std::vector<PublishedFigure> published_figures() {
   add_flop(figures);
   add_all_reduces(figures);
   add_steps(figures);
+  std::ranges::move(published_activations(), std::back_inserter(figures));
   return figures;
 }
 

@@ -33,6 +33,9 @@ struct PublishedFigure {
   bool is_in_band() const { return lowest <= error() && error() <= highest; }
 };
 
+/// Returns the figures of GPT blocks' saved activations and of their states.
+std::vector<PublishedFigure> published_activations();
+
 /// Returns all figures, computed anew.
 std::vector<PublishedFigure> published_figures();
 

@@ -63,10 +63,11 @@ def inference_requests():
 
 def pinned_requests():
     base = {"model": "llama-3.1-70b", "ranks": "1024", "machine": "h200"}
-    for name, value in [("tp", "4"), ("pp", "16"), ("dp", "32"), ("zero", "3"), ("micro-batch-size", "3"), ("recompute", "full"),
+    for name, value in [("tp", "4"), ("cp", "8"), ("pp", "16"), ("dp", "32"), ("zero", "3"), ("micro-batch-size", "3"), ("recompute", "full"),
                         ("memory-cap", "39.7"), ("memory-cap", "1e2"), ("dtype", "float32"), ("batch-size", "3000"),
                         ("seq-len", "131072")]:
         yield base | {name: value}
+    yield {"model": "deepseek-v3", "ranks": "2048", "ep": "16", "tp": "1", "batch-size": "4096"}
     yield {"model": "llama-3.1-405b", "min-gpus": True, "machine": "b200"}
     yield {"model": "llama-3.1-405b", "ranks": "16384", "batch-size": "16384"}
 

@@ -41,11 +41,12 @@ std::vector<plan::Degrees> legal_splits(const config::Config& config, int64_t ra
   return splits;
 }
 
-TestRun run_split(const testing::Scratch& scratch, const plan::Degrees& degrees) {
+testing::TestRun run_split(const testing::Scratch& scratch, const plan::Degrees& degrees) {
   TrainOptions options = testing::small_options(scratch);
   options.model_config = scratch / "model.json";
   options.seq_len = kTokens;
-  options.steps = options.warmup = 2;
+  options.steps = 2;
+  options.warmup = 2;
   options.tp = degrees.tp;
   options.sequence_parallel = degrees.has_sequence_parallel;
   options.batch_size = degrees.micro_batch_size;

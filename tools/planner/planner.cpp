@@ -66,7 +66,7 @@ char* shardwise_plan(const char* request) {
 
 /// Returns what the page offers: {"models": [...], "machines": [...]}.
 char* shardwise_choices() {
-  return copy_of(shardwise::cli::json_line(
-      {{"models", shardwise::config::preset_names()}, {"machines", shardwise::plan::machine_names()}}));
+  return copy_of(shardwise::cli::json_line({{"models", shardwise::config::preset_names_to_plan()},
+                                            {"machines", shardwise::plan::machine_names()}}));
 }
 }

@@ -8,7 +8,7 @@ function axesOf(degrees) {
 }
 
 function axesText(degrees) {
-  return axesOf(degrees).flat().join(" ");
+  return axesOf(degrees).filter(([name, degree]) => name !== "ep" || degree > 1).flat().join(" ");
 }
 
 /// Returns the first plan of each combination of axes: plans are sorted by time.
@@ -54,6 +54,8 @@ const kTrainColumns = [
   ["step ms", (p) => milliseconds(p.seconds.total, 1)],
   ["compute", (p) => milliseconds(p.seconds.compute, 1)],
   ["tp", (p) => milliseconds(p.seconds.tensor_parallel, 1)],
+  ["cp", (p) => milliseconds(p.seconds.context_parallel, 1)],
+  ["ep", (p) => milliseconds(p.seconds.expert_parallel, 1)],
   ["pipeline", (p) => milliseconds(p.seconds.pipeline + p.seconds.bubble, 1)],
   ["dp", (p) => milliseconds(p.seconds.data_parallel, 1)],
   ["tokens/s", (p) => p.tokens_per_second.toFixed(0)],
@@ -80,7 +82,15 @@ function tableOf(report) {
   const axes = plans.length ? axesOf(plans[0].degrees).map(([name]) => name) : [];
   const headings = [...axes, ...columns.map(([heading]) => heading)];
   const rowOfPlan = (p) => [...axesOf(p.degrees).map(([, degree]) => degree), ...columns.map(([, cell]) => cell(p))].map(String);
-  return [headings, ...plans.map(rowOfPlan)];
+  return withoutUnusedAxes([headings, ...plans.map(rowOfPlan)]);
+}
+
+/// Leaves out the columns of cp and ep if every plan has one rank of them.
+function withoutUnusedAxes([headings, ...rows]) {
+  const isUsed = (heading, column) =>
+    !["cp", "ep"].includes(heading) || rows.some((row) => !["1", "0.0"].includes(row[column]));
+  const used = headings.map(isUsed);
+  return [headings, ...rows].map((row) => row.filter((_, column) => used[column]));
 }
 
 /// The parts of bars, by the keys of the program's JSON without their total.

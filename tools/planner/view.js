@@ -4,12 +4,13 @@ const kRows = 10;  // shown of a list until "show all" is pressed
 
 const kMemoryNames = {weights: "weights", gradients: "gradients", optimizer: "optimizer", activations: "activations",
   cache: "keys and values", buffers: "buffers"};
-const kTimeNames = {compute: "compute", tensor_parallel: "tensor parallel", pipeline: "between stages", bubble: "bubble",
+const kTimeNames = {compute: "compute", tensor_parallel: "tensor parallel",
+  context_parallel: "context parallel", expert_parallel: "expert parallel", pipeline: "between stages", bubble: "bubble",
   data_parallel: "data parallel", optimizer: "optimizer"};
 /// The colors of the parts: those of memory and of time are apart.
 const kColors = new Map([
   [kMemoryNames, {weights: 1, gradients: 2, cache: 2, optimizer: 3, activations: 4, buffers: 5}],
-  [kTimeNames, {compute: 1, tensor_parallel: 2, pipeline: 3, bubble: 6, data_parallel: 4, optimizer: 5}],
+  [kTimeNames, {compute: 1, tensor_parallel: 2, context_parallel: 8, expert_parallel: 7, pipeline: 3, bubble: 6, data_parallel: 4, optimizer: 5}],
 ]);
 const nameOf = (names, part) => names[part] || part.replaceAll("_", " ");
 const colorOf = (part, names) => "c" + (kColors.get(names)[part] || 7);
