@@ -80,8 +80,10 @@ def plan(config: Described | None = None, *, task: str = "train", ranks: int | N
         return _records.read(PublishedFigures, printed, "plan")
     if matrix:
         return _records.read(Decisions, printed, "plan")
+    if largest and task == "infer":
+        return _records.read(LargestCaches, printed, "plan")
     if largest:
-        return _records.read(LargestCaches if task == "infer" else LargestSteps, printed, "plan")
+        return _records.read(LargestSteps, printed, "plan")
     if shapes:
         return _records.read(ShardedTensors, printed, "plan")
     if task == "infer":

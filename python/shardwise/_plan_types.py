@@ -71,6 +71,8 @@ class RefusedTrainingPlan:
 
     degrees: Degrees
     reason: str
+    needed_bytes: int
+    """Of a rank at its peak, if the reason is memory; otherwise 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class TrainingPlans:
     batch_size: int
     element_bytes: int
     """Of a weight and an activation: 2 or 4."""
+    usable_bytes: int
+    """That a rank may fill."""
     plans: tuple[TrainingPlan, ...]
     refused: tuple[RefusedTrainingPlan, ...]
 
@@ -238,6 +242,8 @@ class InferencePlans:
     texts: int
     prompt_tokens: int
     new_tokens: int
+    usable_bytes: int
+    """That a rank may fill."""
     plans: tuple[InferencePlan, ...]
     refused: tuple[RefusedInferencePlan, ...]
 

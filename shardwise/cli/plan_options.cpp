@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "shardwise/base/error.h"
 #include "shardwise/cli/cache_dtype.h"
 #include "shardwise/cli/model_input.h"
 #include "shardwise/cli/quantization_flags.h"

@@ -1,5 +1,7 @@
 // What the costs of a block depend on, so that blocks that are alike are planned once.
 #pragma once
+#include <tuple>
+
 #include "shardwise/plan/workload.h"
 
 namespace shardwise::plan {
@@ -8,8 +10,10 @@ namespace shardwise::plan {
 struct BlockKind {
   std::optional<int64_t> window;  // of attention
   bool has_experts = false;       // instead of one MLP, or beside it
-  /// Orders by window, then by experts.
-  auto operator<=>(const BlockKind&) const = default;
+  /// Orders by window, then by experts. (Not all standard libraries compare an optional by <=>.)
+  bool operator<(const BlockKind& other) const {
+    return std::tie(window, has_experts) < std::tie(other.window, other.has_experts);
+  }
 };
 
 /// Returns the kind of a block.

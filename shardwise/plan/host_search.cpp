@@ -1,16 +1,20 @@
 #include "shardwise/plan/host_search.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace shardwise::plan {
 namespace {
 
-/// Moves what was found into `all`.
+template <class T>
+void append_all(std::vector<T>& all, const std::vector<T>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+/// Adds what was found to `all`.
 template <class Result>
-void add(Result& all, Result found) {
-  std::ranges::move(found.plans, std::back_inserter(all.plans));
-  std::ranges::move(found.refused, std::back_inserter(all.refused));
+void add(Result& all, const Result& found) {
+  append_all(all.plans, found.plans);
+  append_all(all.refused, found.refused);
 }
 
 }  // namespace

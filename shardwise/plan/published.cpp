@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "shardwise/plan/collective_time.h"
 #include "shardwise/plan/inference_plan.h"
@@ -177,7 +176,8 @@ std::vector<PublishedFigure> published_figures() {
   add_flop(figures);
   add_all_reduces(figures);
   add_steps(figures);
-  std::ranges::move(published_activations(), std::back_inserter(figures));
+  const Figures activations = published_activations();
+  figures.insert(figures.end(), activations.begin(), activations.end());
   return figures;
 }
 

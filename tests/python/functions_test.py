@@ -24,7 +24,7 @@ PROGRAM = os.environ["SHARDWISE_PROGRAM"]
 COMMANDS = ("plan", "inspect", "shard", "merge", "quantize", "doctor")
 # Flags that are no arguments: what Python replaces, and what only text has.
 LEFT_OUT = {"help", "json", "config"}
-TEXT_ONLY = {"plan": {"rows", "why"}}
+TEXT_ONLY = {"plan": {"rows", "why", "html", "learn", "out"}}  # or that write files
 NAMES = {"plan": {"model": "config"}, "inspect": {"DIR": "directory"}}  # of other arguments
 POSITIONAL = {"IN": "model", "OUT": "out"}
 SMALL = {"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
