@@ -93,7 +93,8 @@ void add_model(std::vector<PublishedFigure>& figures, const PublishedGpt& model,
     figures.push_back({group, "GPT " + model.name + ", " + name, std::string("arXiv 2205.05198, ") + table,
                        value, planned, lowest, highest});
   };
-  // The paper's 12h²/t leaves out biases and norms: (7/8 + 6)h at t = 8, where norms and row biases are whole.
+  // The paper's 12h²/t leaves out biases and norms: (7/8 + 6)h at t = 8, where norms and row biases are
+  // whole.
   add("GiB of a first stage", "states", "figure 1", published.states, states(model), 0,
       4.6 / static_cast<double>(model.hidden_size));
   const std::pair<Mode, double> saved[] = {{kTp, published.tp},
