@@ -87,7 +87,7 @@ class PageTest(unittest.TestCase):
     def test_training(self):
         self.open(TRAINING)
         self.check_against_program(TRAINING)
-        self.assertIn("tp 1 pp 1 dp 64", self.value("document.querySelector('#summary h2').textContent"))
+        self.assertIn("tp 2 cp 4 pp 8 dp 1", self.value("document.querySelector('#summary h2').textContent"))
 
     def test_inference(self):
         self.open(INFERENCE)
@@ -154,6 +154,7 @@ class PageTest(unittest.TestCase):
         flags = {"model": "llama-3.1-405b", "ranks": "8"}
         self.open(flags)
         self.assertEqual(self.value("document.querySelector('#summary h2').textContent"), "No split fits")
+        self.show_all()
         _, refused = rows_of(plan(flags, "--rows", "10000"))
         self.assertEqual(self.refused(), refused)
 

@@ -47,7 +47,7 @@ def names(of):
 
 def training_requests():
     """Every model on every machine, and on every number of ranks."""
-    ranks = ["1", "8", "48", "256"]
+    ranks = ["1", "8", "48", "64"]
     pairs = [(model, machine, ranks[i % 4]) for i, (model, machine) in enumerate(itertools.product(names("model"), names("machine")))]
     pairs += [(model, "h100", number) for model, number in itertools.product(names("model"), ranks)]
     for model, machine, number in dict.fromkeys(pairs):
