@@ -31,9 +31,8 @@ std::string axes_that_split(const Degrees& d) {
 std::string plan_text(const std::optional<plan::TrainingPlan>& plan) {
   if (!plan) return "does not fit";
   const Degrees& d = plan->degrees;
-  const char* recompute = d.recompute == base::Recompute::none   ? ""
-                          : d.recompute == base::Recompute::full ? ", recompute full"
-                                                                 : ", recompute selective";
+  const std::string recompute =
+      d.recompute == base::Recompute::none ? "" : fmt::format(", recompute {}", name_of(d.recompute));
   return fmt::format("{}, zero {}{}", axes_that_split(d), static_cast<int>(d.zero), recompute);
 }
 

@@ -40,17 +40,6 @@ bool allows(const std::optional<T>& pin, const T& value) {
   return !pin || *pin == value;
 }
 
-std::string refusal_of_experts(const config::Config& config, const Degrees& degrees) {
-  if (degrees.ep == 1) return "";
-  if (!config.experts) return fmt::format("ep {} needs a model with experts", degrees.ep);
-  if (degrees.ep > config.experts->count)
-    return fmt::format("ep {} is more than the {} experts of a block", degrees.ep, config.experts->count);
-  const int64_t ranks = degrees.tp * degrees.cp * degrees.dp;
-  if (ranks % degrees.ep != 0)
-    return fmt::format("ep {} does not divide the {} ranks of a stage", degrees.ep, ranks);
-  return "";
-}
-
 /// Returns why the axes cannot be used at all, or an empty text.
 std::string refusal_of_axes(const TrainingTask& task, const Degrees& degrees) {
   const config::Config& c = task.config;
@@ -63,7 +52,9 @@ std::string refusal_of_axes(const TrainingTask& task, const Degrees& degrees) {
   if (degrees.cp > 1 && 2 * degrees.cp > task.sequence_length)
     return fmt::format("cp {} has more than half as many ranks as a sequence has tokens, {}", degrees.cp,
                        task.sequence_length);
-  return refusal_of_experts(c, degrees);
+  if (const int64_t ranks = degrees.tp * degrees.cp * degrees.dp; ranks % degrees.ep != 0)
+    return fmt::format("ep {} does not divide the {} ranks of a stage", degrees.ep, ranks);
+  return "";
 }
 
 std::string refusal_of_memory(const MemoryByClass& memory, int64_t stage, int64_t usable) {
@@ -212,6 +203,7 @@ void check(const TrainingTask& task, const Pins& pins) {
                     task.batch_size, " and ", task.sequence_length, " [SW0755]");
   TORCH_CHECK_VALUE(task.batch_size <= kMostTokens / task.sequence_length, "plan: a step must have at most ",
                     kMostTokens, " tokens; got ", task.batch_size, " x ", task.sequence_length, " [SW0764]");
+  check_expert_ranks(task.config, pins.ep.value_or(1));
   const int64_t pinned =
       pins.tp.value_or(1) * pins.cp.value_or(1) * pins.pp.value_or(1) * pins.dp.value_or(1);
   TORCH_CHECK_VALUE(pinned >= 1 && task.ranks % pinned == 0,

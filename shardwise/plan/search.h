@@ -32,7 +32,8 @@ struct SearchResult {
 /// divides tp·cp·dp, every micro-batch of a power of two sequences, ZeRO stage, number of chunks per stage,
 /// and recomputation, with and without sequence parallelism: it needs less memory and gathers its inputs
 /// again in backward. Errors: c10::ValueError if a size of the task is not positive, if a step has more than
-/// 2³⁴ tokens, if the pinned degrees do not divide the ranks, or if `memory_cap` is not positive.
+/// 2³⁴ tokens, if the pinned degrees do not divide the ranks, if a pinned ep is above the experts of a block,
+/// or if `memory_cap` is not positive.
 SearchResult search(const TrainingTask& task, const Machine& machine, const Pins& pins,
                     std::optional<int64_t> memory_cap);
 

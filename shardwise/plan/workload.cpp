@@ -26,9 +26,7 @@ void check_frozen(const Workload& workload) {
 
 /// Without sequence parallelism the ranks of tp would send the same tokens to the experts.
 void check_experts(const Workload& workload) {
-  const int64_t experts = workload.config.experts ? workload.config.experts->count : 1;
-  TORCH_CHECK_VALUE(workload.ep >= 1 && workload.ep <= experts, "plan: ep must be from 1 to the ", experts,
-                    " experts of a block; got ", workload.ep, " [SW0810]");
+  check_expert_ranks(workload.config, workload.ep);
   TORCH_CHECK_VALUE(
       !workload.config.experts || workload.tp == 1 || workload.parallelism == Parallelism::tp_sp,
       "plan: experts need sequence parallelism if tp is above 1; got tp ", workload.tp,
@@ -47,6 +45,12 @@ void check_split_batch(const Workload& workload) {
 }
 
 }  // namespace
+
+void check_expert_ranks(const config::Config& config, int64_t ep) {
+  const int64_t experts = config.experts ? config.experts->count : 1;
+  TORCH_CHECK_VALUE(ep >= 1 && ep <= experts, "plan: ep must be from 1 to the experts of a block, ", experts,
+                    "; got ", ep, " [SW0810]");
+}
 
 Split Workload::sequence() const {
   return Split::even("sequence", positions(), tp);

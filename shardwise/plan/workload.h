@@ -97,6 +97,9 @@ struct Workload {
   base::Split sequence() const;
 };
 
+/// Errors: c10::ValueError unless `ep` is 1, or at most the experts of a block.
+void check_expert_ranks(const config::Config& config, int64_t ep);
+
 /// The sizes of one rank's shard of every dim.
 struct RankShard {
   int64_t heads;          // query heads

@@ -333,6 +333,8 @@ TEST_F(BadInput, Plan) {
                                              {"--model", "gpt2"}})
     expect_refused("plan", {{"--matrix", ""}, {flag, value}},
                    {flag == "--check" ? "--check has its own models; got --matrix" : "--matrix", flag});
+  refused({{"--ep", "2"}}, {"ep", "experts of a block, 1", "got 2"});
+  refused({{"--model", "mixtral-8x7b"}, {"--ep", "16"}}, {"ep", "experts of a block, 8", "got 16"});
   refused({{"--largest", "all"}}, {"--largest", "batch or seq", "all with --task train"});
   refused({{"--largest", "kv"}}, {"--largest", "kv with --task train"});
   refused({{"--largest", "seq"}, {"--task", "infer"}}, {"--largest", "seq with --task infer"});

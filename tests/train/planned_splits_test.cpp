@@ -51,9 +51,7 @@ testing::TestRun run_split(const testing::Scratch& scratch, const plan::Degrees&
   options.sequence_parallel = degrees.has_sequence_parallel;
   options.batch_size = degrees.micro_batch_size;
   options.grad_accum = degrees.micro_batches(kBatch);
-  options.recompute = degrees.recompute == base::Recompute::none   ? "none"
-                      : degrees.recompute == base::Recompute::full ? "full"
-                                                                   : "selective";
+  options.recompute = name_of(degrees.recompute);
   return testing::run_job(options);
 }
 
