@@ -32,7 +32,7 @@ plan::Workload workload_of(const train::Job& job, bool shares_memory) {
           .has_label_smoothing = o.label_smoothing > 0,
           .has_dropout = o.dropout > 0,
           .frozen = job.frozen().parameters,
-          .wgrad_operand_bytes = kernels::has_bf16_products() ? 2 : 4};
+          .wgrad_operand_bytes = kernels::weight_gradient_operand_bytes()};
 }
 
 /// Returns the bytes that a rank sends in one optimizer step.

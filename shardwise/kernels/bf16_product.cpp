@@ -64,6 +64,10 @@ bool has_bf16_products() {
   return base::best_isa() >= base::Isa::avx512_bf16;
 }
 
+int64_t weight_gradient_operand_bytes() {
+  return has_bf16_products() ? 2 : 0;
+}
+
 void add_bf16_product_(const at::Tensor& main_grad, const at::Tensor& dy, const at::Tensor& x) {
   if (main_grad.numel() == 0 || dy.size(0) == 0) return;
   const at::Tensor panels = panels_of(x);

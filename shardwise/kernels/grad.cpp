@@ -6,6 +6,7 @@
 #include "shardwise/kernels/product.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
+#include "shardwise/kernels/widened_product.h"
 
 namespace shardwise::kernels {
 
@@ -22,6 +23,8 @@ void add_weight_grad_(at::Tensor& main_grad, const at::Tensor& dy, const at::Ten
     add_product_(main_grad, dy.t(), x);
   } else if (dy.scalar_type() == at::kBFloat16 && has_bf16_products()) {
     add_bf16_product_(main_grad, dy.contiguous(), x.contiguous());
+  } else if (dy.scalar_type() == at::kBFloat16) {
+    add_widened_product_(main_grad, dy.contiguous(), x.contiguous());
   } else {
     add_product_(main_grad, dy.to(at::kFloat).t(), x.to(at::kFloat));
   }

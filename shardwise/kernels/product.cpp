@@ -7,6 +7,7 @@
 #include "shardwise/kernels/few_rows_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
+#include "shardwise/kernels/widened_product.h"
 
 // Exported by libtorch_cpu 2.11 without a header: result = alpha·mat1·mat2 + beta·result, strides respected.
 namespace at::native {
@@ -85,6 +86,8 @@ void product_out(Tensor& y, const Tensor& a, const Tensor& b) {
   check_product(y, a, b);
   if (uses_few_rows(a, b)) {
     few_rows_out(y, a, b);
+  } else if (widens_product(a, b)) {
+    widened_product_out(y, a, b);
   } else {
     multiply(y, a, b, /*beta=*/0, library_of(a, b));
   }
@@ -97,6 +100,7 @@ void product_out(Tensor& y, const Tensor& a, const Tensor& b, ProductLibrary lib
 
 std::string product_name(const Tensor& a, const Tensor& b) {
   if (uses_few_rows(a, b)) return std::string("own loops, ") + base::name_of(base::loops_isa());
+  if (widens_product(a, b)) return std::string("widened, ") + base::name_of(base::loops_isa());
   return name(library_of(a, b));
 }
 

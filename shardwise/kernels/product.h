@@ -1,6 +1,7 @@
 // Matrix products of the linear layers: by the library that product_library.h names, or by our own loops for
-// a few rows times a weight. What computes a product depends only on the processor, dtype and shape, and on
-// what was measured there, so it is the same on every rank of a node and in every run.
+// a few rows times a weight, and for bf16 on processors without bf16 instructions. What computes a product
+// depends only on the processor, dtype and shape, and on what was measured there, so it is the same on every
+// rank of a node and in every run.
 #pragma once
 #include <ATen/core/Tensor.h>
 

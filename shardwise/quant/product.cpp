@@ -33,8 +33,13 @@ namespace {
 
 // --- few rows ----------------------------------------------------------------------------------------------
 
-/// Up to this many rows of bf16 or fp16, products of integers are faster than dequantizing.
+/// Up to this many rows of bf16 or fp16, products of integers are faster than dequantizing. Without bf16
+/// instructions they are for all rows.
 constexpr int64_t kMostIntegerRows = 64;
+
+bool multiplies_all_as_integers() {
+  return base::best_isa() == Isa::avx512_vnni;
+}
 /// Up to this many rows, loops that multiply row by row are faster than dequantizing.
 constexpr int64_t kMostFp32Rows = 16;
 
@@ -194,7 +199,7 @@ Method method_of(int64_t rows, at::ScalarType dtype, const Panels& w) {
   if (w.format.int8_activations) return Method::integers;
   if (w.format.is_quantized()) {
     if (is_narrow) {
-      if (rows <= kMostIntegerRows) return Method::integers;
+      if (rows <= kMostIntegerRows || multiplies_all_as_integers()) return Method::integers;
     } else if (dtype != at::kDouble && rows <= kMostFp32Rows) {
       return Method::few_rows_fp32;
     }
@@ -260,7 +265,8 @@ std::string product_name(const Tensor& x, const Panels& w) {
 int64_t rows_with_equal_bits(at::ScalarType dtype, const Panels& w) {
   switch (method_of(/*rows=*/1, dtype, w)) {
     case Method::integers:
-      return w.format.int8_activations ? std::numeric_limits<int64_t>::max() : kMostIntegerRows;
+      return w.format.int8_activations || multiplies_all_as_integers() ? std::numeric_limits<int64_t>::max()
+                                                                       : kMostIntegerRows;
     case Method::few_rows_fp32:
       return kMostFp32Rows;
     case Method::bf16:

@@ -67,7 +67,7 @@ Workload workload_of(const Case& c, const config::Config& model) {
   workload.sequence_length = c.sequence_length;
   workload.batch_size = c.batch_size;
   workload.recompute = c.recompute;
-  workload.wgrad_operand_bytes = kernels::has_bf16_products() ? 2 : 4;
+  workload.wgrad_operand_bytes = kernels::weight_gradient_operand_bytes();
   workload.has_dropout = std::string(c.dropout) != "0";
   workload.frozen = train::frozen_by(c.freeze, workload.config).parameters;
   return workload;
