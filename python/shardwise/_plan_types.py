@@ -62,7 +62,11 @@ class TrainingPlan:
     seconds: TrainingSeconds
     tokens_per_second: float
     utilization: float
-    """The model's FLOP as a fraction of what the devices can compute in that time (MFU)."""
+    """The model's FLOP, every key counted, as a fraction of what the devices can compute in that time (MFU)."""
+    utilization_of_visible_keys: float
+    """The same with the keys that a causal mask lets through, about half of them."""
+    hardware_utilization: float
+    """With the FLOP that backward computes again (HFU)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,16 @@ class RefusedTrainingPlan:
     reason: str
     needed_bytes: int
     """Of a rank at its peak, if the reason is memory; otherwise 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateBytes:
+    """Bytes of a parameter's model states."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    """AdamW's moments, and a master weight beside a 16-bit one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,11 @@ class TrainingPlans:
     batch_size: int
     element_bytes: int
     """Of a weight and an activation: 2 or 4."""
+    state_bytes: StateBytes
+    overlaps_collectives: bool
+    """Whether tensor parallelism's collectives run beside products, where ranks do not share memory."""
+    algorithm: str
+    """Of collectives that were not measured: ring, two-shot or tree."""
     usable_bytes: int
     """That a rank may fill."""
     plans: tuple[TrainingPlan, ...]

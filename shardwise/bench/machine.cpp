@@ -18,7 +18,8 @@ namespace {
 using plan::Rate;
 using Makers = std::vector<std::function<SizedCalls()>>;
 
-const std::vector<int64_t> kInferenceRows = {1, 2, 4, 8, 16, 64, 512};
+/// With those around which other code multiplies (quant/product.cpp, kernels/product.cpp).
+const std::vector<int64_t> kInferenceRows = {1, 2, 4, 5, 8, 16, 32, 64, 65, 128, 512};
 /// Bytes that a rank sends in a collective.
 constexpr int64_t kSentBytes[] = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
 
@@ -141,6 +142,7 @@ void measure_inference(plan::Machine& machine, const std::string& source, Measur
   machine.memory_bytes_per_second = {of({"bf16", at::kBFloat16}, rates.bf16), source};
   of({"int8", at::kBFloat16, quant::Format{.bits = 8}}, rates.int8);
   of({"int4", at::kBFloat16, quant::Format{.bits = 4, .group_size = 128}}, rates.int4);
+  rates.cached_attention = measure_sizes(cached_attention_calls(), /*calls=*/1, measurements).take(0, source);
   machine.inference = rates;
 }
 
@@ -192,13 +194,18 @@ size_t measurement_count(const comm::Group& group) {
   const auto of_dtype = [](at::ScalarType dtype) {
     return 1 + product_calls(dtype).size() + attention_calls(dtype).size() + elementwise_calls(dtype).size();
   };
-  return 4 + of_dtype(at::kFloat) + of_dtype(at::kBFloat16) + (group.size() > 1 ? std::size(kSentBytes) : 0);
+  return 4 + cached_attention_calls().size() + of_dtype(at::kFloat) + of_dtype(at::kBFloat16) +
+         (group.size() > 1 ? std::size(kSentBytes) : 0);
 }
 
 /// A link of the latency and bandwidth of the smallest and the largest measured collective.
 plan::Link link_of(const Rate& reduce_scatter, const std::string& source) {
   const Rate::Point &first = reduce_scatter.points().front(), &last = reduce_scatter.points().back();
-  return {{last.per_second, source}, {1, source}, {first.work / first.per_second, source}, {0, source}};
+  return {{last.per_second, source},
+          {1, source},
+          {first.work / first.per_second, source},
+          {0, source},
+          {0, source}};
 }
 
 }  // namespace
@@ -210,7 +217,7 @@ plan::Machine measure_machine(double seconds, const std::string& source, const c
   machine.name = "this machine";
   machine.devices_per_node = group.size();
   machine.shares_memory = true;
-  machine.wgrad_operand_bytes = kernels::has_bf16_products() ? 2 : 4;
+  machine.wgrad_operand_bytes = kernels::weight_gradient_operand_bytes();
   machine.memory_bytes = {physical_memory() / group.size(), source};
   machine.reserved_bytes = {0, source};
   machine.seconds_per_operation = {0, source + ": within the rates"};

@@ -9,6 +9,7 @@
 #include "shardwise/bench/kernel_cases.h"
 #include "shardwise/kernels/adamw.h"
 #include "shardwise/kernels/attention.h"
+#include "shardwise/kernels/cached_attention.h"
 #include "shardwise/kernels/grad.h"
 #include "shardwise/kernels/product.h"
 #include "shardwise/kernels/square_sum.h"
@@ -32,6 +33,10 @@ struct AttentionSize {
 };
 constexpr AttentionSize kAttentions[] = {{64, 1}, {256, 1}, {512, 2}, {1024, 2}, {4096, 1}};
 constexpr int64_t kAttentionHeads = 8, kHeadFeatures = 64;
+
+/// Cached tokens of a text, and how many texts. Four query heads share keys and values.
+constexpr AttentionSize kCaches[] = {{64, 1}, {256, 1}, {1024, 1}, {512, 4}, {1024, 8}, {4096, 8}};
+constexpr int64_t kQueryHeadsOfOne = 4;
 
 /// Tokens and features of the elementwise kernels: from caches to memory.
 struct TensorSize {
@@ -77,6 +82,29 @@ SizedCalls attention_of(const AttentionSize& size, at::ScalarType dtype) {
           {2 * product, 4 * product}};
 }
 
+/// The token is stored in the cache's last place at each call.
+SizedCalls cached_attention_of(const AttentionSize& size) {
+  const auto& [length, texts] = size;
+  const int64_t kv_heads = kAttentionHeads / kQueryHeadsOfOne;
+  const auto heads = [&, texts = texts](int64_t count, uint64_t seed) {
+    return random_tensor({texts, count, 1, kHeadFeatures}, at::kBFloat16, seed);
+  };
+  const auto cache = [&, length = length](uint64_t seed) {
+    return kernels::StoredHeads{random_tensor({kv_heads, length, kHeadFeatures}, at::kBFloat16, seed), {}};
+  };
+  const kernels::Qkv qkv{heads(kAttentionHeads, 1), heads(kv_heads, 2), heads(kv_heads, 3)};
+  std::vector<kernels::CachedHeads> caches;
+  for (int64_t text = 0; text < texts; ++text)
+    caches.push_back(
+        {cache(4 + 2 * static_cast<uint64_t>(text)), cache(5 + 2 * static_cast<uint64_t>(text)), length - 1});
+  kernels::AttentionOptions options;
+  for (int64_t head = 0; head < kAttentionHeads; ++head)
+    options.kv_of_head.push_back(head / kQueryHeadsOfOne);
+  return {fmt::format("cached attention of {} x {} tokens", texts, length),
+          {[=] { kernels::cached_attention(qkv, caches, options); }},
+          {4.0 * static_cast<double>(texts * length * kAttentionHeads * kHeadFeatures)}};
+}
+
 /// All kernels as one call, each of whose operations moves the mean number of bytes.
 SizedCalls elementwise_of(const TensorSize& size, at::ScalarType dtype) {
   SizedCalls sized{fmt::format("{} kernels of {} x {}", text_of(dtype), size.rows, size.width), {}, {}};
@@ -105,6 +133,12 @@ Makers product_calls(at::ScalarType dtype) {
 
 Makers attention_calls(at::ScalarType dtype) {
   return makers(kAttentions, dtype, attention_of);
+}
+
+Makers cached_attention_calls() {
+  Makers list;
+  for (const AttentionSize& size : kCaches) list.push_back([=] { return cached_attention_of(size); });
+  return list;
 }
 
 Makers elementwise_calls(at::ScalarType dtype) {

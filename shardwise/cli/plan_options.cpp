@@ -28,10 +28,28 @@ base::Recompute recompute_of(const std::string& mode) {
                           : base::Recompute::selective;
 }
 
-int64_t element_bytes_of(const PlanOptions& o) {
-  const std::string dtype = o.dtype.value_or("bfloat16");
-  check_choice("plan", "--dtype", dtype, {"bfloat16", "float32"});
+int64_t bytes_of_dtype(const char* flag, const std::string& dtype) {
+  check_choice("plan", flag, dtype, {"bfloat16", "float32"});
   return dtype == "float32" ? 4 : 2;
+}
+
+int64_t element_bytes_of(const PlanOptions& o) {
+  return bytes_of_dtype("--dtype", o.dtype.value_or("bfloat16"));
+}
+
+/// Errors: c10::ValueError if 16-bit gradients are wanted for weights that are wider.
+int64_t gradient_bytes_of(const PlanOptions& o) {
+  const int64_t bytes = bytes_of_dtype("--gradient-dtype", o.gradient_dtype.value_or("float32"));
+  TORCH_CHECK_VALUE(bytes >= element_bytes_of(o),
+                    "plan: --gradient-dtype must be no narrower than --dtype; got ", *o.gradient_dtype,
+                    " and ", o.dtype.value_or(""), " [SW0780]");
+  return bytes;
+}
+
+bool overlaps(const PlanOptions& o) {
+  const std::string overlap = o.overlap.value_or("on");
+  check_choice("plan", "--overlap", overlap, {"on", "off"});
+  return overlap == "on";
 }
 
 /// A flag that not every kind of output has, and whether it is given.
@@ -54,6 +72,8 @@ std::vector<OptionalFlag> optional_flags(const PlanOptions& o) {
           {"--micro-batch-size", training, false, false, o.pins.micro_batch_size.has_value()},
           {"--zero", training, false, true, o.zero.has_value()},
           {"--recompute", training, false, true, o.recompute.has_value()},
+          {"--gradient-dtype", training, false, true, o.gradient_dtype.has_value()},
+          {"--overlap", training, false, false, o.overlap.has_value()},
           {"--why", training, false, false, o.why},
           {"--prompt-tokens", inference, true, true, o.prompt_tokens.has_value()},
           {"--new-tokens", inference, false, true, o.new_tokens.has_value()},
@@ -67,6 +87,7 @@ std::vector<OptionalFlag> optional_flags(const PlanOptions& o) {
           {"--min-gpus", both, false, false, o.min_gpus},
           {"--shapes", both, true, false, o.shapes},
           {"--dtype", both, true, true, o.dtype.has_value()},
+          {"--algorithm", both, false, false, o.algorithm.has_value()},
           {"--memory-cap", both, false, true, o.memory_cap.has_value()}};
 }
 
@@ -110,6 +131,8 @@ void add_flags(Flags& flags, PlanOptions& o) {
       "--batch-size N", o.batch_size,
       "sequences of a step over all ranks [the number of ranks], or texts that are generated at once [1]");
   flags.value("--dtype NAME", o.dtype, "of weights and activations: bfloat16 or float32 [bfloat16]");
+  flags.value("--algorithm NAME", o.algorithm,
+              "of collectives that were not measured: ring, two-shot or tree [the machine's: ring]");
   flags.value("--memory-cap GB", o.memory_cap, "memory that a rank may fill [the device's, less a reserve]");
   flags.value("--tp,--tensor-parallel-size N", o.pins.tp, "ranks of tensor parallelism [every number]");
   flags.group("Inference");
@@ -134,6 +157,11 @@ void add_flags(Flags& flags, PlanOptions& o) {
       "--zero STAGE", o.zero,
       "what data-parallel ranks split: 0 nothing, 1 optimizer states, 2 and gradients, 3 and weights");
   flags.value("--recompute MODE", o.recompute, "none, selective (activations) or full (blocks)");
+  flags.value(
+      "--gradient-dtype NAME", o.gradient_dtype,
+      "of main gradients: float32 (18 bytes a parameter in bf16), or bfloat16 (2 + 2 + 12) [float32]");
+  flags.value("--overlap on|off", o.overlap,
+              "run tensor parallelism's collectives beside products, where ranks do not share memory [on]");
   flags.group("Output");
   flags.value("--rows N", o.rows, "plans to print [10]");
   flags.on_off("--why", o.why, "explain the first plan against the second");
@@ -208,6 +236,8 @@ plan::TrainingTask training_task(const PlanOptions& o) {
   check_range("plan", "--seq-len", task.sequence_length, 1, positions);
   task.batch_size = o.batch_size.value_or(o.ranks);
   task.element_bytes = element_bytes_of(o);
+  task.gradient_bytes = gradient_bytes_of(o);
+  task.overlaps_collectives = overlaps(o);
   return task;
 }
 
@@ -255,6 +285,7 @@ Pins pins_of(const PlanOptions& o) {
 plan::Machine machine_of(const PlanOptions& o) {
   plan::Machine machine = machine_of("plan", o.machine);
   check_devices("plan", machine, o.ranks);
+  if (o.algorithm) machine.algorithm = plan::algorithm_of(*o.algorithm);
   return machine;
 }
 

@@ -11,14 +11,14 @@
 namespace shardwise::cli {
 
 struct PlanOptions {
-  std::optional<std::string> model, dtype, largest;
+  std::optional<std::string> model, dtype, largest, algorithm;
   std::string task = "train", machine = "h100";
   int64_t ranks = 0;
   std::optional<int64_t> batch_size;
   std::optional<double> memory_cap;
   // Of training.
   std::optional<int64_t> sequence_length, zero;
-  std::optional<std::string> recompute;
+  std::optional<std::string> recompute, gradient_dtype, overlap;
   plan::Pins pins;  // tp is one of inference too
   // Of inference.
   std::optional<int64_t> prompt_tokens, new_tokens, group_size;

@@ -40,6 +40,10 @@ std::string milliseconds(double seconds) {
   return fmt::format("{:.1f}", seconds * 1e3);
 }
 
+std::string percent(double part) {
+  return fmt::format("{:.1f} %", 100 * part);
+}
+
 Row row_of(const PlanReport& report, const TrainingPlan& plan) {
   const Degrees& d = plan.degrees;
   const MemoryByClass& m = plan.memory;
@@ -65,7 +69,8 @@ Row row_of(const PlanReport& report, const TrainingPlan& plan) {
           milliseconds(t.pipeline + t.bubble),
           milliseconds(t.data_parallel),
           fmt::format("{:.0f}", report.tokens_per_second(plan)),
-          fmt::format("{:.1f} %", 100 * report.utilization(plan))};
+          percent(report.utilization(plan.flop.model, plan)),
+          percent(report.utilization(plan.flop.hardware, plan))};
 }
 
 /// Leaves out the columns of cp and ep if every plan has one rank of them.
@@ -112,10 +117,13 @@ std::vector<plan::Refused> refused_axes(const plan::SearchResult& found) {
 std::string heading(const PlanReport& report) {
   const plan::TrainingTask& task = report.task;
   const int64_t per_node = report.machine.devices_per_node, nodes = (task.ranks + per_node - 1) / per_node;
-  return fmt::format("plan: {}, {:.2f}B parameters, {} x {} in {} node{}; a step of {} x {} tokens in {}\n",
-                     report.model, static_cast<double>(config::parameter_count(task.config)) / 1e9,
-                     task.ranks, report.machine.name, nodes, nodes == 1 ? "" : "s", task.batch_size,
-                     task.sequence_length, task.element_bytes == 2 ? "bf16" : "fp32");
+  const plan::StateBytes states = task.state_bytes();
+  return fmt::format(
+      "plan: {}, {:.2f}B parameters, {} x {} in {} node{}; a step of {} x {} tokens in {}; "
+      "{} + {} + {} bytes a parameter (weights, gradients, optimizer)\n",
+      report.model, static_cast<double>(config::parameter_count(task.config)) / 1e9, task.ranks,
+      report.machine.name, nodes, nodes == 1 ? "" : "s", task.batch_size, task.sequence_length,
+      task.element_bytes == 2 ? "bf16" : "fp32", states.weight, states.gradient, states.optimizer);
 }
 
 std::string refusals(const PlanReport& report, int64_t rows) {
@@ -146,6 +154,10 @@ ordered_json to_json(const MemoryByClass& m) {
           {"optimizer", m.optimizer}, {"activations", m.activations}, {"buffers", m.buffers}};
 }
 
+ordered_json to_json(const plan::StateBytes& bytes) {
+  return {{"weights", bytes.weight}, {"gradients", bytes.gradient}, {"optimizer", bytes.optimizer}};
+}
+
 ordered_json to_json(const StepTime& t) {
   return {{"total", t.total()},
           {"compute", t.compute},
@@ -160,10 +172,10 @@ ordered_json to_json(const StepTime& t) {
 
 }  // namespace
 
-double PlanReport::utilization(const TrainingPlan& plan) const {
+double PlanReport::utilization(double flop, const TrainingPlan& plan) const {
   const double peak =
       static_cast<double>(task.ranks) * machine.rates(task.element_bytes).flop_per_second.value;
-  return plan.model_flop / plan.time.total() / peak;
+  return flop / plan.time.total() / peak;
 }
 
 double PlanReport::tokens_per_second(const TrainingPlan& plan) const {
@@ -175,7 +187,7 @@ std::string to_text(const PlanReport& report, int64_t rows) {
   std::vector<Row> lines = {{"tp",          "cp",          "pp",       "dp",        "ep", "sp",
                              "zero",        "micro-batch", "chunks",   "recompute", "GB", "states",
                              "activations", "step ms",     "compute",  "tp",        "cp", "ep",
-                             "pipeline",    "dp",          "tokens/s", "MFU"}};
+                             "pipeline",    "dp",          "tokens/s", "MFU",       "HFU"}};
   for (size_t i = 0; i < best.size() && std::cmp_less(i, rows); ++i) lines.push_back(row_of(report, best[i]));
   std::string text = heading(report);
   if (!best.empty()) text += table(without_unused_axes(lines));
@@ -217,7 +229,9 @@ std::string to_json(const PlanReport& report) {
                      {"memory_bytes", to_json(plan.memory)},
                      {"seconds", to_json(plan.time)},
                      {"tokens_per_second", report.tokens_per_second(plan)},
-                     {"utilization", report.utilization(plan)}});
+                     {"utilization", report.utilization(plan.flop.model, plan)},
+                     {"utilization_of_visible_keys", report.utilization(plan.flop_of_visible_keys, plan)},
+                     {"hardware_utilization", report.utilization(plan.flop.hardware, plan)}});
   for (const plan::Refused& one : report.found.refused)
     refused.push_back(
         {{"degrees", to_json(one.degrees)}, {"reason", one.reason}, {"needed_bytes", one.needed_bytes}});
@@ -231,6 +245,9 @@ std::string to_json(const PlanReport& report) {
                     {"sequence_length", report.task.sequence_length},
                     {"batch_size", report.task.batch_size},
                     {"element_bytes", report.task.element_bytes},
+                    {"state_bytes", to_json(report.task.state_bytes())},
+                    {"overlaps_collectives", report.task.overlaps_collectives},
+                    {"algorithm", plan::name_of(report.machine.algorithm)},
                     {"usable_bytes", report.usable_bytes},
                     {"plans", plans},
                     {"refused", refused}});

@@ -15,9 +15,8 @@ struct PlanReport {
   plan::SearchResult found;
   int64_t usable_bytes;  // that a rank may fill
 
-  /// Returns the part of the devices' peak rate that the model's arithmetic takes in a step, every key
-  /// counted.
-  double utilization(const plan::TrainingPlan& plan) const;
+  /// Returns the part of the devices' peak rate that so many FLOP of all ranks take in a step of the plan.
+  double utilization(double flop, const plan::TrainingPlan& plan) const;
   /// Returns the tokens of a step, over all ranks, per second.
   double tokens_per_second(const plan::TrainingPlan& plan) const;
 };

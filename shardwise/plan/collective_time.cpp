@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace shardwise::plan {
 namespace {
@@ -30,7 +31,8 @@ bool RankGroup::crosses_nodes(const Machine& machine) const {
 }
 
 CollectiveTime::CollectiveTime(const Machine& machine, const RankGroup& group)
-    : ranks_(group.ranks),
+    : algorithm_(machine.algorithm),
+      ranks_(group.ranks),
       bytes_per_second_(reached(machine.within_node)),
       ranks_in_node_(group.ranks_in_node(machine)),
       within_bytes_per_second_(bytes_per_second_),
@@ -41,6 +43,7 @@ CollectiveTime::CollectiveTime(const Machine& machine, const RankGroup& group)
   const Link& link = crosses ? *machine.across_nodes : machine.within_node;
   seconds_per_call_ = link.seconds_per_call.value;
   seconds_per_hop_ = link.seconds_per_hop.value;
+  processor_share_ = link.processor_share.value;
   if (!crosses) {
     if (machine.collectives && machine.collectives->ranks == ranks_) measured_ = machine.collectives;
     return;
@@ -50,33 +53,56 @@ CollectiveTime::CollectiveTime(const Machine& machine, const RankGroup& group)
 }
 
 double CollectiveTime::all_gather(double bytes) const {
-  return measured_ ? measured_->all_gather.seconds(bytes) : ring(bytes, 1);
+  return measured_ ? measured_->all_gather.seconds(bytes) : half(bytes);
 }
 
 double CollectiveTime::reduce_scatter(double bytes) const {
-  return measured_ ? measured_->reduce_scatter.seconds(bytes) : ring(bytes, 1);
+  return measured_ ? measured_->reduce_scatter.seconds(bytes) : half(bytes);
 }
 
 double CollectiveTime::all_reduce(double bytes) const {
-  return measured_ ? measured_->all_reduce.seconds(bytes) : ring(bytes, 2);
+  if (measured_) return measured_->all_reduce.seconds(bytes);
+  if (ranks_ == 1) return 0;
+  if (algorithm_ == Algorithm::tree) return tree(bytes);
+  return algorithm_ == Algorithm::two_shot ? two_shot(bytes, 2) : ring(bytes, 2);
 }
 
 double CollectiveTime::all_to_all(double bytes) const {
   if (ranks_ == 1) return 0;
-  const auto others = static_cast<double>(ranks_ - 1), in_node = static_cast<double>(ranks_in_node_ - 1);
-  const double within = bytes * in_node / others, across = bytes - within;
-  return seconds_per_call_ + others * seconds_per_hop_ +
-         std::max(within / within_bytes_per_second_, across / across_bytes_per_second_);
+  return seconds_per_call_ + static_cast<double>(ranks_ - 1) * seconds_per_hop_ + to_all_others(bytes);
 }
 
 double CollectiveTime::send(double bytes) const {
   return ranks_ == 1 ? 0 : seconds_per_call_ + bytes / bytes_per_second_;
 }
 
-double CollectiveTime::ring(double bytes, int halves) const {
+/// Half an all_reduce, which no tree computes.
+double CollectiveTime::half(double bytes) const {
   if (ranks_ == 1) return 0;
+  return algorithm_ == Algorithm::two_shot ? two_shot(bytes, 1) : ring(bytes, 1);
+}
+
+double CollectiveTime::ring(double bytes, int halves) const {
   return seconds_per_call_ + halves * static_cast<double>(ranks_ - 1) * seconds_per_hop_ +
          bytes / bytes_per_second_;
+}
+
+double CollectiveTime::two_shot(double bytes, int halves) const {
+  return seconds_per_call_ + halves * seconds_per_hop_ + to_all_others(bytes);
+}
+
+/// Each half of the elements goes up and down one of two trees, in which a rank is once a leaf: it sends all
+/// elements twice, a ring (t − 1) / t of that.
+double CollectiveTime::tree(double bytes) const {
+  const auto ranks = static_cast<double>(ranks_);
+  return seconds_per_call_ + 2 * std::ceil(std::log2(ranks)) * seconds_per_hop_ +
+         bytes * ranks / (ranks - 1) / bytes_per_second_;
+}
+
+/// As much to each other rank, all at once: within a node over its link, to others over a rank's own port.
+double CollectiveTime::to_all_others(double bytes) const {
+  const double within = bytes * static_cast<double>(ranks_in_node_ - 1) / static_cast<double>(ranks_ - 1);
+  return std::max(within / within_bytes_per_second_, (bytes - within) / across_bytes_per_second_);
 }
 
 double CollectiveTime::of(const Collectives& collectives) const {

@@ -15,7 +15,7 @@ struct RankGroup {
   bool crosses_nodes(const Machine& machine) const;
 };
 
-/// The time of collectives of one group: as measured among as many ranks of a node, else by the ring
+/// The time of collectives of one group: as measured among as many ranks of a node, else by the machine's
 /// algorithm.
 class CollectiveTime {
  public:
@@ -30,20 +30,28 @@ class CollectiveTime {
   double reduce_scatter(double bytes) const;
   /// Returns the seconds of an all_reduce in which each rank sends `bytes`, in both halves together.
   double all_reduce(double bytes) const;
-  /// Returns the seconds of an all_to_all in which each rank sends `bytes`, as much to each other one. All
-  /// messages are sent at once: those within a node over its link, the others over a rank's own port.
+  /// Returns the seconds of an all_to_all in which each rank sends `bytes`, as much to each other one.
   double all_to_all(double bytes) const;
   /// Returns the seconds of a message of `bytes` to the next rank.
   double send(double bytes) const;
   /// Returns the seconds of all calls.
   double of(const Collectives& collectives) const;
 
+  /// Returns the part of a device's arithmetic that a running collective takes.
+  double processor_share() const { return processor_share_; }
+
  private:
+  double half(double bytes) const;
   double ring(double bytes, int halves) const;
+  double two_shot(double bytes, int halves) const;
+  double tree(double bytes) const;
+  double to_all_others(double bytes) const;
+
+  Algorithm algorithm_;
 
   int64_t ranks_;
   std::optional<MeasuredCollectives> measured_;
-  double bytes_per_second_, seconds_per_call_, seconds_per_hop_;
+  double bytes_per_second_, seconds_per_call_, seconds_per_hop_, processor_share_;
   int64_t ranks_in_node_;
   double within_bytes_per_second_, across_bytes_per_second_;  // of one rank
 };

@@ -132,16 +132,23 @@ Passes block_communication(const Workload& workload, int rank, int64_t layer) {
     return block_communication(half_batch(workload, halves.range(0)), rank, layer) +
            block_communication(half_batch(workload, halves.range(1)), rank, layer);
   }
+  const LayerPasses of = layer_communication(workload, rank, layer);
+  const Passes without_down = of.qkv + of.out + of.up;
+  Passes passes = without_down + of.down;
+  // Backward repeats the forward except its last reduction.
+  if (workload.recompute == Recompute::full && required_by_block(workload, layer).any())
+    passes.backward = without_down.forward + passes.backward;
+  return passes;
+}
+
+LayerPasses layer_communication(const Workload& workload, int rank, int64_t layer) {
   const Costs costs(workload, rank);
   const RequiredByBlock required = required_by_block(workload, layer);
-  const bool has_mlp = workload.config.mlp_size(layer) > 0;
-  Passes without_down =
-      costs.column(required.qkv, attention_input(workload.config)) + costs.row(required.out);
-  if (has_mlp) without_down = without_down + costs.column(required.mlp, costs.hidden());
-  Passes passes = has_mlp ? without_down + costs.row(required.down) : without_down;
-  // Backward repeats the forward except its last reduction.
-  if (workload.recompute == Recompute::full && required.any())
-    passes.backward = without_down.forward + passes.backward;
+  LayerPasses passes{
+      costs.column(required.qkv, attention_input(workload.config)), costs.row(required.out), {}, {}};
+  if (workload.config.mlp_size(layer) == 0) return passes;
+  passes.up = costs.column(required.mlp, costs.hidden());
+  passes.down = costs.row(required.down);
   return passes;
 }
 

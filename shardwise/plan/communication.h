@@ -17,9 +17,9 @@ struct Traffic {
 
 /// The three collectives that training uses.
 struct Collectives {
-  Traffic all_reduce;      // f and f*, and the optimizer
-  Traffic all_gather;      // g, and the loss
-  Traffic reduce_scatter;  // g*
+  Traffic all_reduce = {};      // f and f*, and the optimizer
+  Traffic all_gather = {};      // g, and the loss
+  Traffic reduce_scatter = {};  // g*
   /// Returns the sum over the three.
   Traffic total() const;
   bool operator==(const Collectives&) const = default;
@@ -44,6 +44,12 @@ Passes embedding_communication(const Workload& workload, int rank);
 /// collectives except the last. The split-batch schedule doubles the calls. Blocks differ in which of their
 /// parameters are frozen.
 Passes block_communication(const Workload& workload, int rank, int64_t layer);
+/// The collectives of a block's layers, each of which overlaps with its layer's own products.
+struct LayerPasses {
+  Passes qkv, out, up, down;  // the last two are empty without an MLP
+};
+/// Returns the collectives of a block layer by layer. Nothing is recomputed, and the batch is not split.
+LayerPasses layer_communication(const Workload& workload, int rank, int64_t layer);
 /// Returns the collectives of a block's MLP: one f or g and one f* or g* in each direction. Nothing is
 /// recomputed, and the batch is not split.
 Passes mlp_communication(const Workload& workload, int rank, int64_t layer);

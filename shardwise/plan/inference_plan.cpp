@@ -110,7 +110,8 @@ class Replica {
     for_each_operation(texts_, [&](const Operation& operation, int64_t layer) {
       if (operation.kind == Operation::Kind::attention) {
         const int64_t keys = std::min(context, task_.config.window_of(layer).value_or(context));
-        one.compute += time_.inference(cached_attention(keys), texts_ * keys * cached_bytes_per_layer(), 0);
+        one.compute +=
+            time_.cached_attention(cached_attention_flop(keys), texts_ * keys * cached_bytes_per_layer());
       } else {
         one.compute += seconds(operation);
       }
@@ -167,11 +168,9 @@ class Replica {
   }
 
   /// One query of each text with `keys` keys: two products.
-  Operation cached_attention(int64_t keys) const {
+  double cached_attention_flop(int64_t keys) const {
     const auto features = static_cast<double>(rank_shard(workload(1, 1), 0).heads * dense_.head_dim);
-    Operation operation{"cached_attention", Operation::Kind::attention, {}, {}, {}, {}};
-    operation.forward.flop = 4 * features * static_cast<double>(texts_ * keys);
-    return operation;
+    return 4 * features * static_cast<double>(texts_ * keys);
   }
 
   int64_t cached_bytes_per_layer() const {

@@ -22,14 +22,19 @@ const char* const kH100Sheet = "NVIDIA H100 SXM data sheet";
 const char* const kInCalculon = "Calculon, systems/a100_80g.json";
 
 Link nvlink(double gigabytes, const char* source, const char* measured) {
-  return {{gigabytes * kGiga, source}, {0.69, measured}, {35.3 * kMicro, measured}, {2.4 * kMicro, measured}};
+  return {{gigabytes * kGiga, source},
+          {0.69, measured},
+          {35.3 * kMicro, measured},
+          {2.4 * kMicro, measured},
+          {0.15, kInCalculon}};
 }
 
 Link network(double gigabytes, const char* source) {
   return {{gigabytes * kGiga, source},
           {0.9, kInCalculon},
           {20 * kMicro, kInCalculon},
-          {2.7 * kMicro, "DTensor's cost model, between hosts"}};
+          {2.7 * kMicro, "DTensor's cost model, between hosts"},
+          {0.02, kInCalculon}};
 }
 
 /// The part of the peak rate that products of bf16 reach on H100, by FLOP: up to 4096 × 4096 × 4096 those of
@@ -128,7 +133,21 @@ std::vector<Machine> machines() {
           p5()};
 }
 
+constexpr std::pair<const char*, Algorithm> kAlgorithms[] = {
+    {"ring", Algorithm::ring}, {"two-shot", Algorithm::two_shot}, {"tree", Algorithm::tree}};
+
 }  // namespace
+
+Algorithm algorithm_of(const std::string& name) {
+  for (const auto& [known, algorithm] : kAlgorithms)
+    if (known == name) return algorithm;
+  TORCH_CHECK_VALUE(false, "plan: the algorithm of collectives must be ring, two-shot or tree; got ",
+                    base::shortened(name), " [SW0779]");
+}
+
+std::string name_of(Algorithm algorithm) {
+  return std::ranges::find(kAlgorithms, algorithm, &std::pair<const char*, Algorithm>::second)->first;
+}
 
 const OperationRates& Machine::rates(int64_t element_bytes) const {
   return element_bytes <= 2 ? rates_16_bit : rates_32_bit;

@@ -23,8 +23,20 @@ struct Link {
   Figure bytes_per_second;  // one way, of one device
   Figure efficiency;        // the part of it that large collectives reach
   Figure seconds_per_call;  // a collective's time before its first byte
-  Figure seconds_per_hop;   // added by every step of a ring
+  Figure seconds_per_hop;   // added by every step that waits for the one before
+  Figure processor_share;   // the part of a device's arithmetic that a running collective takes
 };
+
+/// How ranks pass on the parts of a collective.
+enum class Algorithm {
+  ring,      // each to the next one: t − 1 steps for each half of an all_reduce
+  two_shot,  // each to all others at once: one step for each half
+  tree,      // an all_reduce up and down two binary trees (Sanders, Speck and Träff 2009): 2 log₂ t steps
+};
+/// Returns the algorithm that is called so. Errors: c10::ValueError listing the names.
+Algorithm algorithm_of(const std::string& name);
+/// Returns its name.
+std::string name_of(Algorithm algorithm);
 
 /// The rates of a device's operations on elements of one size.
 struct OperationRates {
@@ -37,10 +49,11 @@ struct OperationRates {
   Rate elementwise;         // in bytes read and written
 };
 
-/// The rates of products with weights that no cache holds, as they are packed for inference, in FLOP by the
-/// number of rows.
+/// The rates of 16-bit inference.
 struct InferenceRates {
-  Rate bf16, int8, int4;
+  Rate bf16, int8,
+      int4;  // of products with packed weights that no cache holds, in FLOP by the number of rows
+  Rate cached_attention;  // of a token of each text with the keys of its cache, in FLOP
 
   /// Returns the rates of weights of 16, 8 or 4 bits.
   const Rate& of_bits(int64_t bits) const { return bits == 4 ? int4 : bits == 8 ? int8 : bf16; }
@@ -69,6 +82,7 @@ struct Machine {
   std::optional<Link> across_nodes;  // between devices of different nodes; if there are any
   std::optional<InferenceRates> inference = {};  // of 16-bit models; takes precedence over rates_16_bit
   std::optional<MeasuredCollectives> collectives = {};  // takes precedence over within_node
+  Algorithm algorithm = Algorithm::ring;                // of collectives that were not measured
 
   /// Returns the rates for elements of `element_bytes`: 2, or more.
   const OperationRates& rates(int64_t element_bytes) const;

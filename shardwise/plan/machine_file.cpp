@@ -43,6 +43,15 @@ class MachineFields {
     fields_.or_number(name, value);
     return checked(name, value, /*above=*/true);
   }
+  Algorithm algorithm() const {
+    std::string name = name_of(Algorithm::ring);
+    fields_.or_text("algorithm", name);
+    try {
+      return algorithm_of(name);
+    } catch (const c10::ValueError&) {
+      base::throw_invalid(fields_.label("algorithm"), "ring, two-shot or tree", json(name));
+    }
+  }
   /// A list of [work, rate].
   Rate rate(const char* name) const {
     std::vector<Rate::Point> points;
@@ -97,7 +106,8 @@ Link link_of(const MachineFields& fields) {
   return {.bytes_per_second = fields.positive("bytes_per_second"),
           .efficiency = {fields.or_one("efficiency"), fields.source()},
           .seconds_per_call = fields.or_zero("seconds_per_call"),
-          .seconds_per_hop = fields.or_zero("seconds_per_hop")};
+          .seconds_per_hop = fields.or_zero("seconds_per_hop"),
+          .processor_share = fields.or_zero("processor_share")};
 }
 
 ordered_json to_json(const Rate& rate) {
@@ -120,7 +130,8 @@ ordered_json to_json(const Link& link) {
   return {{"bytes_per_second", link.bytes_per_second.value},
           {"efficiency", link.efficiency.value},
           {"seconds_per_call", link.seconds_per_call.value},
-          {"seconds_per_hop", link.seconds_per_hop.value}};
+          {"seconds_per_hop", link.seconds_per_hop.value},
+          {"processor_share", link.processor_share.value}};
 }
 
 Machine machine_of(const json& object, const std::string& path) {
@@ -141,11 +152,13 @@ Machine machine_of(const json& object, const std::string& path) {
   machine.seconds_per_operation = fields.or_zero("seconds_per_operation");
   machine.rates_16_bit = rates_of(fields.nested("rates_16_bit"));
   machine.rates_32_bit = rates_of(fields.nested("rates_32_bit"));
+  machine.algorithm = fields.algorithm();
   if (machine.devices_per_node > 1) machine.within_node = link_of(fields.nested("within_node"));
   if (fields.fields().find("across_nodes")) machine.across_nodes = link_of(fields.nested("across_nodes"));
   if (fields.fields().find("inference")) {
     const MachineFields measured = fields.nested("inference");
-    machine.inference = {measured.rate("bf16"), measured.rate("int8"), measured.rate("int4")};
+    machine.inference = {measured.rate("bf16"), measured.rate("int8"), measured.rate("int4"),
+                         measured.rate("cached_attention")};
   }
   if (fields.fields().find("collectives")) {
     const MachineFields measured = fields.nested("collectives");
@@ -179,12 +192,14 @@ std::string machine_text(const Machine& machine) {
                       {"seconds_per_operation", machine.seconds_per_operation.value},
                       {"rates_16_bit", to_json(machine.rates_16_bit)},
                       {"rates_32_bit", to_json(machine.rates_32_bit)}};
+  object["algorithm"] = name_of(machine.algorithm);
   if (machine.devices_per_node > 1) object["within_node"] = to_json(machine.within_node);
   if (machine.across_nodes) object["across_nodes"] = to_json(*machine.across_nodes);
   if (const auto& measured = machine.inference)
     object["inference"] = {{"bf16", to_json(measured->bf16)},
                            {"int8", to_json(measured->int8)},
-                           {"int4", to_json(measured->int4)}};
+                           {"int4", to_json(measured->int4)},
+                           {"cached_attention", to_json(measured->cached_attention)}};
   if (const auto& measured = machine.collectives)
     object["collectives"] = {{"ranks", measured->ranks},
                              {"all_reduce", to_json(measured->all_reduce)},

@@ -5,6 +5,7 @@
 #include "shardwise/plan/collective_time.h"
 #include "shardwise/plan/context_parallel.h"
 #include "shardwise/plan/expert_shard.h"
+#include "shardwise/plan/exposed_communication.h"
 #include "shardwise/plan/memory.h"
 #include "shardwise/plan/operation_time.h"
 #include "shardwise/plan/parameters.h"
@@ -39,13 +40,16 @@ double expert_seconds(const Workload& workload, const Machine& machine) {
 }
 
 void add_parameters(LayerCosts& costs, const Workload& workload) {
-  for (const LocalParameter& parameter : local_parameters(workload, kRank))
+  for (const LocalParameter& parameter : local_parameters(workload, kRank)) {
     (parameter.is_expert ? costs.expert_parameters : costs.parameters) += parameter.elements;
+    costs.synchronized += parameter.synchronized;
+  }
 }
 
 LayerCosts block_costs(const Workload& one, const Machine& machine) {
-  LayerCosts costs = costs_of(one, block_operations(one, kRank, kInner, CountedKeys::visible),
-                              block_communication(one, kRank, kInner).both(), machine);
+  const Operations operations = block_operations(one, kRank, kInner, CountedKeys::visible);
+  LayerCosts costs = costs_of(one, operations, {}, machine);
+  costs.tensor_parallel = exposed_block_seconds(one, kRank, kInner, operations, machine);
   costs.context_parallel = CollectiveTime(machine, {.ranks = one.cp, .stride = one.tp})
                                .of(context_communication(one, kRank).both());
   costs.expert_parallel = expert_seconds(one, machine);
@@ -92,6 +96,7 @@ LayerCosts& LayerCosts::operator+=(const LayerCosts& layer) {
   saved_bytes += layer.saved_bytes;
   parameters += layer.parameters;
   expert_parameters += layer.expert_parameters;
+  synchronized += layer.synchronized;
   return *this;
 }
 
@@ -126,6 +131,7 @@ MicroBatchCosts::MicroBatchCosts(const Workload& workload, const StageBuffers& b
   for (LayerCosts* outside : {&embedding_, &head_}) {
     outside->parameters -= block.parameters;
     outside->expert_parameters -= block.expert_parameters;
+    outside->synchronized -= block.synchronized;
   }
   if (config_.tie_word_embeddings) {
     Workload whole = first;

@@ -14,12 +14,13 @@ namespace shardwise::plan {
 /// The costs of a block, or of what the first or the last stage has besides.
 struct LayerCosts {
   double forward = 0, backward = 0;  // seconds of computation
-  double tensor_parallel = 0;        // seconds of collectives, forward and backward
+  double tensor_parallel = 0;        // seconds of collectives that no product hides, forward and backward
   double context_parallel = 0;       // seconds of its collectives
   double expert_parallel = 0;        // seconds of its exchanges
   int64_t saved_bytes = 0;           // for backward
   int64_t parameters = 0;            // elements of the rank's shards, but for those of experts
   int64_t expert_parameters = 0;     // elements of the rank's experts
+  int64_t synchronized = 0;          // elements whose gradients tensor-parallel ranks sum after the step
   /// Returns the seconds of collectives.
   double communication() const { return tensor_parallel + context_parallel + expert_parallel; }
   /// Adds the costs of another layer.
@@ -46,6 +47,8 @@ class MicroBatchCosts {
   /// Returns the bytes that are live at the peak of a pass beside the model states and saved tensors of the
   /// blocks.
   int64_t buffer_bytes(const base::Range& blocks) const;
+  /// Returns the elements that the embedding and a tied head share; 0 if the head has its own.
+  int64_t tied_parameters() const { return tied_parameters_; }
   /// Returns the block that has the most parameters of a rank.
   const LayerCosts& largest_block() const;
 

@@ -38,11 +38,27 @@ double OperationTime::forward(const Operation& operation) const {
   return seconds(operation, operation.forward, rates_of(operation, rates_).forward);
 }
 
+double OperationTime::input_gradient(const Operation& operation) const {
+  return seconds(operation, operation.input_gradient, rates_of(operation, rates_).input_gradient);
+}
+
+double OperationTime::weight_gradient(const Operation& operation) const {
+  return seconds(operation, operation.weight_gradient, rates_of(operation, rates_).weight_gradient);
+}
+
+double OperationTime::gradients(const Operation& operation) const {
+  return input_gradient(operation) + weight_gradient(operation);
+}
+
 double OperationTime::backward(const Operation& operation) const {
-  const PassRates rates = rates_of(operation, rates_);
-  return seconds(operation, operation.input_gradient, rates.input_gradient) +
-         seconds(operation, operation.weight_gradient, rates.weight_gradient) +
-         seconds(operation, operation.recomputed, rates.forward);
+  return gradients(operation) + seconds(operation, operation.recomputed, rates_of(operation, rates_).forward);
+}
+
+double OperationTime::cached_attention(double flop, int64_t bytes) const {
+  const bool is_measured = machine_.inference && element_bytes_ == 2;
+  const Rate& rate = is_measured ? machine_.inference->cached_attention : rates_.attention;
+  return machine_.seconds_per_operation.value +
+         std::max(static_cast<double>(bytes) / machine_.memory_bytes_per_second.value, rate.seconds(flop));
 }
 
 double OperationTime::inference(const Operation& operation, int64_t bytes, int64_t weight_bits) const {

@@ -15,11 +15,19 @@ class OperationTime {
 
   /// Returns the seconds of the forward pass of training.
   double forward(const Operation& operation) const;
+  /// Returns the seconds of the gradient of the input.
+  double input_gradient(const Operation& operation) const;
+  /// Returns the seconds of the gradient of the weight.
+  double weight_gradient(const Operation& operation) const;
+  /// Returns the seconds of both gradients.
+  double gradients(const Operation& operation) const;
   /// Returns the seconds of both gradients, with what backward computes again, at the rate of the forward.
   double backward(const Operation& operation) const;
   /// Returns the seconds of a forward pass of inference that moves `bytes`. `weight_bits`: of a product's
   /// weight, as it is stored.
   double inference(const Operation& operation, int64_t bytes, int64_t weight_bits) const;
+  /// Returns the seconds of attention of new tokens to a cache of `bytes`, which takes `flop`.
+  double cached_attention(double flop, int64_t bytes) const;
 
  private:
   double seconds(const Operation& operation, const Pass& pass, const Rate& rate) const;

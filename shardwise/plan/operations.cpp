@@ -204,6 +204,10 @@ Operations micro_batch_operations(const Workload& workload, int rank, CountedKey
   return all;
 }
 
+StepFlop operator+(const StepFlop& a, const StepFlop& b) {
+  return {a.model + b.model, a.hardware + b.hardware};
+}
+
 StepFlop flop_of(const Operations& operations) {
   StepFlop sum;
   for (const Operation& operation : operations) {

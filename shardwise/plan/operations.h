@@ -56,6 +56,8 @@ struct StepFlop {
   double model = 0;     // forward and both gradients: of model FLOP utilization (MFU)
   double hardware = 0;  // and what is recomputed: of hardware FLOP utilization (HFU)
 };
+/// Returns the sum.
+StepFlop operator+(const StepFlop& a, const StepFlop& b);
 /// Returns the sums over `operations`.
 StepFlop flop_of(const Operations& operations);
 

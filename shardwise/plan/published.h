@@ -36,6 +36,9 @@ struct PublishedFigure {
 /// Returns the figures of GPT blocks' saved activations and of their states.
 std::vector<PublishedFigure> published_activations();
 
+/// Returns what other estimators print for model states.
+std::vector<PublishedFigure> published_estimates();
+
 /// Returns all figures, computed anew.
 std::vector<PublishedFigure> published_figures();
 

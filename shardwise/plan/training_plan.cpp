@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "shardwise/plan/collective_time.h"
-#include "shardwise/plan/operations.h"
 #include "shardwise/plan/sizes.h"
 
 namespace shardwise::plan {
@@ -22,6 +21,7 @@ Workload micro_batch_workload(const TrainingTask& task, const Degrees& degrees) 
   workload.batch_size = degrees.micro_batch_size;
   workload.element_bytes = task.element_bytes;
   workload.recompute = degrees.recompute;
+  workload.overlaps_collectives = task.overlaps_collectives;
   return workload;
 }
 
@@ -56,35 +56,30 @@ class Stage {
         micro_batches_(degrees.micro_batches(task.batch_size)) {}
 
   MemoryByClass memory() const {
-    const int64_t accumulator = task_.accumulator_bytes();
-    const int64_t masters = task_.element_bytes < accumulator ? accumulator : 0;
     const double in_flight = micro_batches_in_flight(degrees_, number_, micro_batches_);
-    return {.weights = split(ZeroStage::weights, task_.element_bytes),
-            .gradients = split(ZeroStage::gradients, accumulator),
-            .optimizer = split(ZeroStage::optimizer, masters + 2 * accumulator),
-            .activations = static_cast<int64_t>(in_flight * static_cast<double>(of_one_.saved_bytes)),
-            .buffers = costs_.buffer_bytes(blocks_) + gathered_weights()};
+    MemoryByClass memory = states(task_.state_bytes());
+    memory.activations = static_cast<int64_t>(in_flight * static_cast<double>(of_one_.saved_bytes));
+    memory.buffers = costs_.buffer_bytes(blocks_) + gathered_weights();
+    return memory;
   }
 
   StepTime time(const Machine& machine) const {
     const auto m = static_cast<double>(micro_batches_);
     const double passes = of_one_.forward + of_one_.backward, both = passes + of_one_.communication();
     return {.compute = m * passes,
-            .tensor_parallel = m * of_one_.tensor_parallel,
+            .tensor_parallel = m * of_one_.tensor_parallel + synchronization(machine),
             .context_parallel = m * of_one_.context_parallel,
             .expert_parallel = m * of_one_.expert_parallel,
-            .pipeline = m * message_seconds(machine),
+            .pipeline = m * message_seconds(machine) + tied_gradients(machine),
             .bubble = static_cast<double>(degrees_.pp - 1) / static_cast<double>(degrees_.chunks) * both,
             .data_parallel = exposed_data_parallel(machine),
             .optimizer = optimizer_seconds(machine)};
   }
 
  private:
-  /// Returns the bytes of a model state that has so many per parameter.
-  int64_t split(ZeroStage least, int64_t bytes) const {
-    const int64_t shared = of_one_.parameters * bytes, experts = of_one_.expert_parameters * bytes;
-    if (degrees_.zero < least) return shared + experts;
-    return parts_of(shared, degrees_.replicas()) + parts_of(experts, degrees_.expert_replicas());
+  MemoryByClass states(const StateBytes& bytes) const {
+    return state_memory(of_one_.parameters, bytes, degrees_.zero, degrees_.replicas()) +
+           state_memory(of_one_.expert_parameters, bytes, degrees_.zero, degrees_.expert_replicas());
   }
 
   /// ZeRO 3 gathers a block's weights while the one before is computed.
@@ -106,6 +101,24 @@ class Stage {
            time.send(hidden / static_cast<double>(degrees_.tp * degrees_.cp));
   }
 
+  /// After the step, gradients that are partial sums of tensor-parallel ranks are summed, and a norm.
+  double synchronization(const Machine& machine) const {
+    const CollectiveTime time(machine, {.ranks = degrees_.tp});
+    const auto ranks = static_cast<double>(degrees_.tp);
+    const auto sent = [&](int64_t bytes) { return 2 * static_cast<double>(bytes) * (ranks - 1) / ranks; };
+    const int64_t bytes = of_one_.synchronized * task_.state_bytes().gradient;
+    return (bytes > 0 ? time.all_reduce(sent(bytes)) : 0) + time.all_reduce(sent(sizeof(double)));
+  }
+
+  /// The first and the last stage sum the gradients of an embedding that is the head too.
+  double tied_gradients(const Machine& machine) const {
+    const bool is_alone = degrees_.pp == 1 || (number_ > 0 && number_ < degrees_.pp - 1);
+    if (is_alone || !task_.config.tie_word_embeddings) return 0;
+    const int64_t of_stage = degrees_.tp * degrees_.cp * degrees_.dp;
+    const CollectiveTime time(machine, {.ranks = 2, .stride = of_stage * (degrees_.pp - 1)});
+    return time.all_reduce(static_cast<double>(costs_.tied_parameters() * task_.state_bytes().gradient));
+  }
+
   /// Seconds of one reduction of all gradients, and of one gather of all weights: block by block, so that the
   /// first ones are sent while the others are computed.
   struct Sums {
@@ -115,7 +128,7 @@ class Stage {
     const CollectiveTime time(machine, group);
     const auto ranks = static_cast<double>(group.ranks), blocks = static_cast<double>(blocks_.size());
     const double sent = static_cast<double>(parameters) * (ranks - 1) / ranks / blocks;
-    return {blocks * time.reduce_scatter(sent * static_cast<double>(task_.accumulator_bytes())),
+    return {blocks * time.reduce_scatter(sent * static_cast<double>(task_.state_bytes().gradient)),
             blocks * time.all_gather(sent * static_cast<double>(task_.element_bytes))};
   }
 
@@ -144,12 +157,14 @@ class Stage {
     return 0;
   }
 
-  /// Two passes over gradients, weights and moments: the norm reads the gradients, the update reads and
-  /// writes all, and writes the 16-bit copies of master weights.
+  /// Two passes over gradients, weights and moments: the norm reads the gradients, the update reads all and
+  /// writes weights and moments, and the 16-bit copies of master weights; then the gradients are zeroed.
   double optimizer_seconds(const Machine& machine) const {
+    const StateBytes& state = task_.state_bytes();
     const bool has_copies = task_.element_bytes < 4;
-    const int64_t moved = 9 * task_.accumulator_bytes() + (has_copies ? task_.element_bytes : 0);
-    return static_cast<double>(split(ZeroStage::optimizer, moved)) / machine.update_bytes_per_second.value;
+    const int64_t updated = state.optimizer + (has_copies ? 0 : state.weight);
+    const StateBytes moved{0, 0, 3 * state.gradient + 2 * updated + (has_copies ? state.weight : 0)};
+    return static_cast<double>(states(moved).optimizer) / machine.update_bytes_per_second.value;
   }
 
   const TrainingTask& task_;
@@ -163,19 +178,37 @@ class Stage {
 
 }  // namespace
 
-double step_flop(const TrainingTask& task) {
+StateBytes TrainingTask::state_bytes() const {
+  const int64_t accumulator = accumulator_bytes(), master = element_bytes < 4 ? accumulator : 0;
+  return {element_bytes, gradient_bytes, master + 2 * accumulator};
+}
+
+MemoryByClass operator+(const MemoryByClass& a, const MemoryByClass& b) {
+  return {a.weights + b.weights, a.gradients + b.gradients, a.optimizer + b.optimizer,
+          a.activations + b.activations, a.buffers + b.buffers};
+}
+
+MemoryByClass state_memory(int64_t parameters, const StateBytes& bytes, ZeroStage zero, int64_t replicas) {
+  const auto split = [&](ZeroStage least, int64_t of_one) {
+    return zero < least ? parameters * of_one : parts_of(parameters * of_one, replicas);
+  };
+  return {.weights = split(ZeroStage::weights, bytes.weight),
+          .gradients = split(ZeroStage::gradients, bytes.gradient),
+          .optimizer = split(ZeroStage::optimizer, bytes.optimizer)};
+}
+
+StepFlop step_flop(const TrainingTask& task, Recompute recompute, CountedKeys keys) {
   Degrees whole;
   whole.micro_batch_size = task.batch_size;
+  whole.recompute = recompute;
   const Workload workload = micro_batch_workload(task, whole);
-  std::map<BlockKind, double> of_block;
-  const auto flop = [](const Operations& operations) { return flop_of(operations).model; };
   const Workload last = one_of_three_blocks(workload, 0, 2);
-  double sum = flop(embedding_operations(workload, 0)) + flop(head_operations(last, 0));
+  std::map<BlockKind, StepFlop> of_block;
+  StepFlop sum = flop_of(embedding_operations(workload, 0)) + flop_of(head_operations(last, 0));
   for (int64_t layer = 0; layer < task.config.num_hidden_layers; ++layer) {
-    double& one = of_block[kind_of(task.config, layer)];
-    if (one == 0)
-      one = flop(block_operations(one_of_three_blocks(workload, layer, 1), 0, 1, CountedKeys::all));
-    sum += one;
+    StepFlop& one = of_block[kind_of(task.config, layer)];
+    if (one.model == 0) one = flop_of(block_operations(one_of_three_blocks(workload, layer, 1), 0, 1, keys));
+    sum = sum + one;
   }
   return sum;
 }
@@ -188,13 +221,19 @@ double micro_batches_in_flight(const Degrees& degrees, int64_t stage, int64_t mi
 }
 
 TrainingPlanner::TrainingPlanner(TrainingTask task, Machine machine)
-    : task_(std::move(task)), machine_(std::move(machine)), model_flop_(step_flop(task_)) {}
+    : task_(std::move(task)),
+      machine_(std::move(machine)),
+      flop_of_visible_keys_(step_flop(task_, Recompute::none, CountedKeys::visible).model) {
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+    flop_[recompute] = step_flop(task_, recompute, CountedKeys::all);
+}
 
 TrainingPlan TrainingPlanner::evaluate(const Degrees& degrees) {
   const MicroBatchCosts& costs = costs_of(degrees);
   TrainingPlan plan;
   plan.degrees = degrees;
-  plan.model_flop = model_flop_;
+  plan.flop = flop_.at(degrees.recompute);
+  plan.flop_of_visible_keys = flop_of_visible_keys_;
   for (const int64_t number : extreme_stages(degrees)) {
     const Stage stage(task_, degrees, costs, number);
     const MemoryByClass memory = stage.memory();

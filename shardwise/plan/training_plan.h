@@ -2,27 +2,42 @@
 // together.
 //
 // Ranks are numbered with tp innermost, then cp, dp and pp, so that tensor parallelism stays in a node as
-// long as it fits. Experts are split over ep consecutive ranks of tp·cp·dp. Only data parallelism's
-// communication is hidden, by the passes of one micro-batch. Ranks of context parallelism hold the same
+// long as it fits. Experts are split over ep consecutive ranks of tp·cp·dp. Tensor parallelism's
+// communication is hidden by products of the same layer (exposed_communication.h), data parallelism's by the
+// passes of one micro-batch. Ranks of context parallelism hold the same
 // weights, and so are among those that sum gradients and split model states.
 #pragma once
 #include <tuple>
 
 #include "shardwise/plan/machine.h"
 #include "shardwise/plan/micro_batch_costs.h"
+#include "shardwise/plan/operations.h"
 #include "shardwise/plan/workload.h"
 
 namespace shardwise::plan {
 
+/// Bytes of a parameter's model states. Conventions differ: 2 + 2 + 12 in ZeRO's paper, 2 + 4 + 12 where
+/// 16-bit gradients are summed in fp32, as here and in Megatron, and 4 + 4 + 8 in fp32.
+struct StateBytes {
+  int64_t weight;     // that the forward reads
+  int64_t gradient;   // that micro-batches are summed in
+  int64_t optimizer;  // AdamW's moments, and a master weight beside a 16-bit one
+  int64_t total() const { return weight + gradient + optimizer; }
+};
+
 /// What is trained, on how many ranks.
 struct TrainingTask {
-  config::Config config;        // of the model
-  int64_t ranks = 1;            // of all axes together
-  int64_t sequence_length = 0;  // tokens
-  int64_t batch_size = 0;       // sequences of a step, over all ranks
-  int64_t element_bytes = 2;    // of weights and activations: 4 or 2
-  /// Bytes per element of main gradients, master weights and AdamW's moments.
+  config::Config config;             // of the model
+  int64_t ranks = 1;                 // of all axes together
+  int64_t sequence_length = 0;       // tokens
+  int64_t batch_size = 0;            // sequences of a step, over all ranks
+  int64_t element_bytes = 2;         // of weights and activations: 4 or 2
+  int64_t gradient_bytes = 4;        // of main gradients: 4, or 2 as in ZeRO's paper
+  bool overlaps_collectives = true;  // of tensor parallelism with products
+  /// Bytes per element of master weights and AdamW's moments.
   int64_t accumulator_bytes() const { return element_bytes < 4 ? 4 : element_bytes; }
+  /// Returns what a parameter takes.
+  StateBytes state_bytes() const;
 };
 
 /// The model states that data-parallel ranks split (ZeRO, Rajbhandari et al. 2020, arXiv 1910.02054).
@@ -53,12 +68,14 @@ struct Degrees {
 /// Bytes of a rank at the peak.
 struct MemoryByClass {
   int64_t weights = 0;
-  int64_t gradients = 0;    // fp32
+  int64_t gradients = 0;    // that micro-batches are summed in
   int64_t optimizer = 0;    // AdamW's moments, and master weights
   int64_t activations = 0;  // saved for backward, of all micro-batches in flight
   int64_t buffers = 0;      // what else is live at the peak of one micro-batch, and gathered weights
   int64_t total() const { return weights + gradients + optimizer + activations + buffers; }
 };
+/// Returns the sum, class by class.
+MemoryByClass operator+(const MemoryByClass& a, const MemoryByClass& b);
 
 /// Seconds of a step on the slowest stage.
 struct StepTime {
@@ -79,11 +96,15 @@ struct StepTime {
 /// A way to train, with what it takes.
 struct TrainingPlan {
   Degrees degrees;
-  int64_t peak_stage = 0;  // the pipeline stage that needs the most memory
-  MemoryByClass memory;    // of a rank of that stage
-  StepTime time;           // of a step
-  double model_flop = 0;   // of a step over all ranks, with every key counted
+  int64_t peak_stage = 0;           // the pipeline stage that needs the most memory
+  MemoryByClass memory;             // of a rank of that stage
+  StepTime time;                    // of a step
+  StepFlop flop;                    // of a step over all ranks, with every key counted
+  double flop_of_visible_keys = 0;  // of the model alone
 };
+
+/// Returns the bytes by class of `parameters` on a rank whose model states `replicas` ranks split.
+MemoryByClass state_memory(int64_t parameters, const StateBytes& bytes, ZeroStage zero, int64_t replicas);
 
 /// Returns the micro-batches' worth of saved tensors that a stage holds at most: min(m, p − stage) under
 /// 1F1B; interleaved, of v chunks, (2(p − stage − 1) + (v − 1)p + 1) / v (Narayanan et al. 2021, arXiv
@@ -91,7 +112,7 @@ struct TrainingPlan {
 double micro_batches_in_flight(const Degrees& degrees, int64_t stage, int64_t micro_batches);
 
 /// Returns the FLOP of a step over all ranks, of the experts only those that are chosen.
-double step_flop(const TrainingTask& task);
+StepFlop step_flop(const TrainingTask& task, Recompute recompute, CountedKeys keys);
 
 /// Evaluates plans of one task on one machine. Plans that differ in pipeline and data parallelism alone share
 /// the costs of a micro-batch.
@@ -112,7 +133,8 @@ class TrainingPlanner {
 
   TrainingTask task_;
   Machine machine_;
-  double model_flop_;
+  std::map<Recompute, StepFlop> flop_;
+  double flop_of_visible_keys_;
   std::map<Key, StageBuffers> buffers_;
   std::map<std::pair<Key, int64_t>, MicroBatchCosts> costs_;
 };

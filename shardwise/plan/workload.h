@@ -41,14 +41,15 @@ struct Workload {
   ColumnInputStorage column_input_storage = ColumnInputStorage::shard_in_place;  // under TP+SP
   Recompute recompute = Recompute::none;                                         // what backward recomputes
   bool split_batch = false;          // split-batch schedule (TP only); its memory is not planned
+  bool overlaps_collectives = true;  // with products of their layers (docs/adr/0019)
   bool has_label_smoothing = false;  // the loss gathers one more value per token
   bool has_dropout = false;          // of the residual stream; attention dropout needs no memory
   /// Names of the parameters that are not trained, as in config/parameters.h.
   std::set<std::string> frozen = {};
   /// Bytes per element of the copies of the two 16-bit operands of a weight gradient GEMM: 4 where they are
   /// widened to fp32, 2 where they are packed for a processor with bf16 instructions
-  /// (kernels/bf16_product.h), the output's gradient 128 features at a time. Models in fp32 and fp64 copy
-  /// nothing.
+  /// (kernels/bf16_product.h), the output's gradient 128 features at a time, 0 where blocks are widened
+  /// (kernels/widened_product.h). Models in fp32 and fp64 copy nothing.
   int64_t wgrad_operand_bytes = 4;
   /// The blocks of one pipeline stage; nullopt: all. The first stage has the embeddings too, the last one
   /// final norm and head, and a copy of the embedding if it is the head.

@@ -30,7 +30,8 @@ TEST(BenchMachine, MeasuresWhatPlanReads) {
               << rates << operation;
       }
     }
-    for (const char* format : {"bf16", "int8", "int4"}) EXPECT_EQ(measured["inference"][format].size(), 7u);
+    for (const char* format : {"bf16", "int8", "int4"}) EXPECT_EQ(measured["inference"][format].size(), 11u);
+    EXPECT_GT(measured["inference"]["cached_attention"].size(), 0u);
     const std::string file = scratch.put("machine.json", text);
     for (const char* task : {"train", "infer"}) {
       const Words plan{"plan", "--task",  task,      "--model", "small",  "--machine",

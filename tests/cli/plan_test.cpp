@@ -23,11 +23,12 @@ TEST(Plan, PrintsTheFastestPlanOfEveryCombinationOfAxes) {
       plan({"--model", "llama-3.1-70b", "--ranks", "64", "--batch-size", "128", "--seq-len", "2048"});
   EXPECT_EQ(found.code, 0) << found.errors;
   EXPECT_EQ(found.errors, "");
-  EXPECT_EQ(found.output.find("plan: llama-3.1-70b, 70.55B parameters, 64 x h100 in 8 nodes; a step of 128 x "
-                              "2048 tokens in bf16\n"),
+  EXPECT_EQ(found.output.find(
+                "plan: llama-3.1-70b, 70.55B parameters, 64 x h100 in 8 nodes; a step of 128 x "
+                "2048 tokens in bf16; 2 + 4 + 12 bytes a parameter (weights, gradients, optimizer)\n"),
             0u)
       << found.output;
-  for (const char* part : {"tp  cp  pp  dp  sp  zero", "step ms", "plans fit",
+  for (const char* part : {"tp  cp  pp  dp  sp   zero", "MFU     HFU", "step ms", "plans fit",
                            "refused:\n  tp 1 cp 1 pp 2 dp 32: stage 0 needs"})
     EXPECT_NE(found.output.find(part), std::string::npos) << part << "\n" << found.output;
 }
@@ -42,6 +43,7 @@ TEST(Plan, JsonHasEveryPlanAndEveryRefusal) {
   EXPECT_EQ(report["layers"], 32);
   EXPECT_EQ(report["parameters"], 8'030'261'248);
   EXPECT_EQ(report["element_bytes"], 4);
+  EXPECT_EQ(report["state_bytes"], json({{"weights", 4}, {"gradients", 4}, {"optimizer", 8}}));
   EXPECT_EQ(report["usable_bytes"], 141'000'000'000 - (int64_t{4} << 30));
   ASSERT_GT(report["plans"].size(), 0u);
   for (const json& one : report["plans"]) {
@@ -52,7 +54,9 @@ TEST(Plan, JsonHasEveryPlanAndEveryRefusal) {
     EXPECT_EQ(bytes, one["memory_bytes"]["total"]);
     EXPECT_NEAR(one["tokens_per_second"].get<double>() * one["seconds"]["total"].get<double>(), 16 * 4096,
                 1e-6 * 16 * 4096);
-    EXPECT_LT(one["utilization"].get<double>(), 1);
+    EXPECT_LT(one["hardware_utilization"].get<double>(), 1);
+    EXPECT_LT(one["utilization"], one["hardware_utilization"]);
+    EXPECT_LT(one["utilization_of_visible_keys"], one["utilization"]);
     EXPECT_LE(one["memory_bytes"]["total"], report["usable_bytes"]);
   }
   for (const json& one : report["refused"]) {
@@ -89,6 +93,30 @@ TEST(Plan, ExplainsTheFirstAgainstTheSecondByTheirParts) {
   const double difference =
       (*second)["seconds"]["total"].get<double>() - first["seconds"]["total"].get<double>();
   EXPECT_NEAR(sum, difference * 1e3, 0.5);  // eight roundings
+}
+
+TEST(Plan, ConventionsOverlapAndAlgorithmsChangeTheirParts) {
+  const auto best = [](const Words& more) {
+    Words words{"--model", "llama-3.1-8b",       "--ranks", "16",          "--tp", "16", "--pp", "1",
+                "--json",  "--micro-batch-size", "1",       "--recompute", "none"};
+    words.insert(words.end(), more.begin(), more.end());
+    const json report = json::parse(plan(words).output);
+    for (const json& one : report["plans"])
+      if (one["degrees"]["sequence_parallel"]) return one;
+    return json();
+  };
+  const json plain = best({}), narrow = best({"--gradient-dtype", "bfloat16"}),
+             alone = best({"--overlap", "off"}), tree = best({"--algorithm", "tree"}),
+             shots = best({"--algorithm", "two-shot", "--overlap", "off"});
+  const auto of = [](const json& one, const char* group, const char* part) {
+    return one[group][part].get<double>();
+  };
+  EXPECT_EQ(of(narrow, "memory_bytes", "gradients"), of(plain, "memory_bytes", "gradients") / 2);
+  EXPECT_EQ(of(narrow, "memory_bytes", "weights"), of(plain, "memory_bytes", "weights"));
+  EXPECT_LT(of(plain, "seconds", "tensor_parallel"), of(alone, "seconds", "tensor_parallel"));
+  EXPECT_EQ(of(plain, "seconds", "compute"), of(alone, "seconds", "compute"));
+  EXPECT_NE(of(tree, "seconds", "tensor_parallel"), of(plain, "seconds", "tensor_parallel"));
+  EXPECT_NE(of(shots, "seconds", "tensor_parallel"), of(alone, "seconds", "tensor_parallel"));
 }
 
 TEST(Plan, EndsWithOneIfNothingFits) {
@@ -268,10 +296,10 @@ TEST(Plan, ListsWhatABlockOfATaskSends) {
 TEST(Plan, ChecksPublishedFigures) {
   const Outcome text = plan({"--check"});
   EXPECT_EQ(text.code, 0);
-  EXPECT_NE(text.output.find("113 of 113 figures are in their bands\n"), std::string::npos) << text.output;
+  EXPECT_NE(text.output.find("124 of 124 figures are in their bands\n"), std::string::npos) << text.output;
   EXPECT_NE(text.output.find("arXiv 2205.05198, table 5"), std::string::npos) << text.output;
   const json figures = json::parse(plan({"--check", "--json"}).output)["figures"];
-  ASSERT_EQ(figures.size(), 113u);
+  ASSERT_EQ(figures.size(), 124u);
   for (const json& figure : figures) EXPECT_TRUE(figure["in_band"].get<bool>()) << figure;
 }
 

@@ -72,6 +72,52 @@ TEST(CollectiveTime, IsAsMeasuredAmongAsManyRanksOfANode) {
   }
 }
 
+// A machine of round figures: 100 bytes/s in a node of four, 10 between nodes; 5 s a call and 1 s a hop.
+Machine round_machine(Algorithm algorithm) {
+  Machine machine;
+  machine.devices_per_node = 4;
+  machine.within_node = {{200, "here"}, {0.5, "here"}, {5, "here"}, {1, "here"}, {0.25, "here"}};
+  machine.across_nodes = {{10, "here"}, {1, "here"}, {5, "here"}, {1, "here"}, {0.125, "here"}};
+  machine.algorithm = algorithm;
+  return machine;
+}
+
+TEST(CollectiveTime, IsThatOfTheNamedAlgorithm) {
+  const auto in_node = [](Algorithm algorithm) {
+    return CollectiveTime(round_machine(algorithm), {.ranks = 4});
+  };
+  // 300 bytes at 100 a second; 2 · 3, 2, and 2 log₂ 4 hops. Trees send 4/3 of a ring's bytes.
+  EXPECT_DOUBLE_EQ(in_node(Algorithm::ring).all_reduce(300), 5 + 6 + 3);
+  EXPECT_DOUBLE_EQ(in_node(Algorithm::two_shot).all_reduce(300), 5 + 2 + 3);
+  EXPECT_DOUBLE_EQ(in_node(Algorithm::tree).all_reduce(300), 5 + 4 + 4);
+  for (const bool gathers : {false, true}) {
+    const auto half = [&](Algorithm algorithm) {
+      return gathers ? in_node(algorithm).all_gather(300) : in_node(algorithm).reduce_scatter(300);
+    };
+    EXPECT_DOUBLE_EQ(half(Algorithm::ring), 5 + 3 + 3);
+    EXPECT_DOUBLE_EQ(half(Algorithm::two_shot), 5 + 1 + 3);
+    EXPECT_DOUBLE_EQ(half(Algorithm::tree), 5 + 3 + 3);  // a ring's
+  }
+  // Two nodes: of 700 bytes to seven others 400 leave the node, over the rank's port of 10 a second; a ring
+  // uses the ports of all four ranks.
+  const auto across = [](Algorithm algorithm) {
+    return CollectiveTime(round_machine(algorithm), {.ranks = 8});
+  };
+  EXPECT_DOUBLE_EQ(across(Algorithm::two_shot).all_reduce(700), 5 + 2 + 40);
+  EXPECT_DOUBLE_EQ(across(Algorithm::ring).all_reduce(700), 5 + 14 + 700.0 / 40);
+  EXPECT_DOUBLE_EQ(across(Algorithm::tree).all_reduce(700), 5 + 6 + 800.0 / 40);
+}
+
+TEST(CollectiveTime, TakesTheArithmeticOfItsLink) {
+  EXPECT_EQ(CollectiveTime(round_machine(Algorithm::ring), {.ranks = 4}).processor_share(), 0.25);
+  EXPECT_EQ(CollectiveTime(round_machine(Algorithm::ring), {.ranks = 8}).processor_share(), 0.125);
+}
+
+TEST(Algorithms, HaveNames) {
+  for (const char* name : {"ring", "two-shot", "tree"}) EXPECT_EQ(name_of(algorithm_of(name)), name);
+  EXPECT_THROW(algorithm_of("butterfly"), c10::ValueError);
+}
+
 TEST(CollectiveTime, RefusesGroupsBeyondTheOnlyNode) {
   Machine machine = built_in_machine("h100");
   machine.across_nodes.reset();

@@ -132,7 +132,7 @@ TEST(InferencePlan, FewerBitsAreFasterByTheBytesThatAreNotRead) {
 TEST(InferencePlan, TakesMeasuredProductsByRowsAndBits) {
   Machine machine = built_in_machine("h100");
   const auto constant = [](double rate) { return Rate({{1, rate}}, "here"); };
-  machine.inference = InferenceRates{constant(1e9), constant(2e9), constant(4e9)};
+  machine.inference = InferenceRates{constant(1e9), constant(2e9), constant(4e9), constant(1e15)};
   InferenceTask task = task_of("llama-3.1-8b", 1, 2);
   const double linear = 2.0 * 2 * (8'030'261'248 - 2 * int64_t{128256} * 4096 - 65 * 4096),
                head = 2.0 * 2 * 128256 * 4096;
@@ -141,6 +141,19 @@ TEST(InferencePlan, TakesMeasuredProductsByRowsAndBits) {
   task.config.quantization =
       config::Quantization{.bits = 4, .group_size = 128, .lm_head = true, .int8_head = true};
   EXPECT_NEAR(seconds() / (linear / 4e9 + head / 2e9), 1, 0.01);
+}
+
+// Of a token of two texts: two products of 4096 features with the keys of a text, in 32 layers.
+TEST(InferencePlan, TakesTheMeasuredRateOfCachedAttention) {
+  Machine machine = built_in_machine("h100");
+  const auto constant = [](double rate) { return Rate({{1, rate}}, "here"); };
+  machine.inference = InferenceRates{constant(1e15), constant(1e15), constant(1e15), constant(3e9)};
+  InferenceTask task = task_of("llama-3.1-8b", 1, 2);
+  const auto seconds = [&](int64_t prompt) {
+    task.prompt_tokens = prompt;
+    return evaluate(task, {}, machine).token.total();
+  };
+  EXPECT_NEAR(seconds(5000) - seconds(1000), 2 * 4000 * 4.0 * 4096 * 32 / 3e9, 1e-6);
 }
 
 TEST(InferencePlan, AWindowLimitsWhatATokenReads) {

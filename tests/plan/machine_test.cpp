@@ -63,7 +63,8 @@ TEST(Machine, EveryFigureHasASource) {
          {m.memory_bytes, m.reserved_bytes, m.memory_bytes_per_second, m.update_bytes_per_second,
           m.seconds_per_operation, m.rates_16_bit.flop_per_second, m.rates_32_bit.flop_per_second,
           within.bytes_per_second, within.efficiency, within.seconds_per_call, within.seconds_per_hop,
-          across.bytes_per_second, across.efficiency, across.seconds_per_call, across.seconds_per_hop}) {
+          within.processor_share, across.bytes_per_second, across.efficiency, across.seconds_per_call,
+          across.seconds_per_hop, across.processor_share}) {
       EXPECT_GT(figure.value, 0) << name;
       EXPECT_FALSE(figure.source.empty()) << name;
     }
@@ -81,7 +82,8 @@ Machine whole_machine() {
   Machine m = built_in_machine("b200");
   m.shares_memory = true;
   m.wgrad_operand_bytes = 4;
-  m.inference = InferenceRates{Rate({{1, 9}}, ""), Rate({{1, 8}}, ""), Rate({{1, 7}, {2, 6}}, "")};
+  m.inference =
+      InferenceRates{Rate({{1, 9}}, ""), Rate({{1, 8}}, ""), Rate({{1, 7}, {2, 6}}, ""), Rate({{1, 5}}, "")};
   m.collectives = MeasuredCollectives{3, Rate({{1, 2}}, ""), Rate({{3, 4}, {5, 6}}, ""), Rate({{7, 8}}, "")};
   return m;
 }

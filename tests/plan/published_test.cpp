@@ -17,11 +17,21 @@ TEST(PlanPublished, EveryFigureIsInItsBand) {
     EXPECT_FALSE(figure.source.empty());
     ++counts[figure.group];
   }
-  const std::map<std::string, int> expected = {
-      {"bytes of a cached token", 5},     {"parameters", 22},           {"FLOP of a step", 4},
-      {"TFLOP/s at tokens/s", 3},         {"us of an all_reduce", 27},  {"seconds of a step", 8},
-      {"parameters of a token", 2},       {"GiB of a first stage", 24}, {"percent of TP's activations", 16},
-      {"percent that selective saves", 2}};
+  const std::map<std::string, int> expected = {{"bytes of a cached token", 5},
+                                               {"parameters", 22},
+                                               {"FLOP of a step", 4},
+                                               {"TFLOP/s at tokens/s", 3},
+                                               {"us of an all_reduce", 27},
+                                               {"seconds of a step", 8},
+                                               {"parameters of a token", 2},
+                                               {"GiB of a first stage", 24},
+                                               {"percent of TP's activations", 16},
+                                               {"percent that selective saves", 2},
+                                               {"days of training", 2},
+                                               {"MiB of a rank with ZeRO 3", 2},
+                                               {"GiB of weights", 2},
+                                               {"training by Adam over weights", 1},
+                                               {"MiB of weights and optimizer", 4}};
   EXPECT_EQ(counts, expected);
 }
 

@@ -18,7 +18,7 @@ inline Machine synthetic_machine(int64_t ranks, double flop_per_second, double s
   m.reserved_bytes = m.seconds_per_operation = {0, here};
   m.rates_16_bit =
       m.rates_32_bit = {{flop_per_second, here}, product, product, product, product, product, memory};
-  m.within_node = {{1e15, here}, {1, here}, {seconds_per_call, here}, {0, here}};
+  m.within_node = {{1e15, here}, {1, here}, {seconds_per_call, here}, {0, here}, {0, here}};
   return m;
 }
 

@@ -6,9 +6,11 @@
 
 #include <map>
 
+#include "shardwise/plan/collective_time.h"
 #include "shardwise/plan/memory.h"
 #include "shardwise/plan/peak.h"
 #include "shardwise/plan/published.h"
+#include "tests/plan/synthetic_machine.h"
 
 namespace shardwise::plan::training_plan_test {
 namespace {
@@ -122,6 +124,69 @@ TEST(TrainingPlan, ZeroDividesTheStatesByItsRanks) {
   EXPECT_EQ(weights.activations, none.activations);
 }
 
+// ZeRO's paper sums 16-bit gradients in 16 bits: 2 + 2 + 12.
+TEST(TrainingPlan, GradientsTakeTheBytesOfTheirConvention) {
+  TrainingTask task = task_of(config::preset("llama-3.1-8b"), 64, 64);
+  task.gradient_bytes = 2;
+  TrainingPlanner planner(task, built_in_machine("h100"));
+  const auto states = [&](ZeroStage zero) {
+    const MemoryByClass memory = planner.evaluate({.dp = 64, .zero = zero}).memory;
+    return memory.weights + memory.gradients + memory.optimizer;
+  };
+  const int64_t n = 8'030'261'248;
+  EXPECT_EQ(task.state_bytes().total(), 16);
+  EXPECT_EQ(states(ZeroStage::none), 16 * n);
+  EXPECT_EQ(states(ZeroStage::optimizer), 4 * n + 12 * n / 64);
+  EXPECT_EQ(states(ZeroStage::gradients), 2 * n + 14 * n / 64);
+  EXPECT_EQ(states(ZeroStage::weights), 16 * n / 64);
+  task.element_bytes = task.gradient_bytes = 4;
+  EXPECT_EQ(task.state_bytes().total(), 4 + 4 + 8);
+}
+
+// Each collective takes a second, so that the seconds are the calls that communication_test.cpp compares with
+// real runs'.
+TEST(TrainingPlan, TensorParallelismTakesEveryCollectiveOfTheStep) {
+  for (const bool sp : {false, true}) {
+    const TrainingTask task = task_of(of_blocks("qwen3-0.6b", 5), 2, 6);
+    Machine machine = synthetic_machine(2, 1e12, /*seconds_per_call=*/1);
+    const Degrees degrees{.tp = 2, .has_sequence_parallel = sp, .micro_batch_size = 2};
+    const TrainingPlan plan = TrainingPlanner(task, machine).evaluate(degrees);
+    Workload workload = on_stage(task, degrees, 0);
+    workload.column_input_storage = ColumnInputStorage::shard_in_place;
+    const auto calls = static_cast<double>(3 * micro_batch_communication(workload, 0).both().total().calls +
+                                           optimizer_communication(workload, 0).total().calls);
+    EXPECT_NEAR(plan.time.tensor_parallel, calls, 1e-3);
+  }
+}
+
+TEST(TrainingPlan, StagesThatShareAnEmbeddingSumItsGradient) {
+  config::Config tied = of_blocks("llama-3.2-1b", 8), untied = tied;
+  untied.tie_word_embeddings = false;
+  const Machine machine = built_in_machine("h100");
+  for (const int64_t pp : {1, 2, 8}) {
+    const auto pipeline = [&](const config::Config& config) {
+      return TrainingPlanner(task_of(config, 2 * pp, 8), machine).evaluate({.tp = 2, .pp = pp}).time.pipeline;
+    };
+    const double sent = 128256.0 / 2 * 2048 * 4;
+    const RankGroup ends{.ranks = 2, .stride = pp == 8 ? 14 : 1};  // of 16 ranks, on two nodes
+    const double expected = CollectiveTime(machine, ends).all_reduce(sent);
+    EXPECT_NEAR(pipeline(tied) - pipeline(untied), pp == 1 ? 0 : expected, 1e-9) << pp;
+  }
+}
+
+// Full recomputation repeats the forward of the blocks: a third of the model's FLOP without the head.
+TEST(TrainingPlan, HardwareComputesTheBlocksAgain) {
+  const TrainingTask task = task_of(config::preset("llama-3.1-8b"), 1, 4);
+  const auto flop = [&](Recompute recompute) { return step_flop(task, recompute, CountedKeys::all); };
+  const double head = 6.0 * 4096 * 128256 * 4 * 1024;
+  EXPECT_NEAR(flop(Recompute::full).hardware - flop(Recompute::none).hardware,
+              (flop(Recompute::none).model - head) / 3, 1e-9 * head);
+  EXPECT_EQ(flop(Recompute::full).model, flop(Recompute::none).model);
+  // Half of the products of attention: 12 · layers · 4096 features · 1024 keys a token.
+  EXPECT_NEAR(flop(Recompute::none).model - step_flop(task, Recompute::none, CountedKeys::visible).model,
+              0.5 * 12 * 32 * 4096 * 1024 * 4 * 1024, 1e6);
+}
+
 TEST(TrainingPlan, MoreRanksNeedNoMoreMemoryAndNoStepIsFasterThanTheArithmetic) {
   for (const char* preset : {"llama-3.1-8b", "llama-3.1-70b", "gpt2"}) {
     const TrainingTask task = task_of(config::preset(preset), 1, 8);
@@ -136,7 +201,7 @@ TEST(TrainingPlan, MoreRanksNeedNoMoreMemoryAndNoStepIsFasterThanTheArithmetic) 
         // Visible keys are computed: half of attention's products, which is less than a third of the model
         // here.
         EXPECT_GT(plan.time.total(),
-                  0.7 * plan.model_flop / (static_cast<double>(tp) * machine.rates(2).flop_per_second.value));
+                  0.7 * plan.flop.model / (static_cast<double>(tp) * machine.rates(2).flop_per_second.value));
         EXPECT_EQ(plan.time.bubble, 0);
         EXPECT_EQ(plan.time.pipeline, 0);
         EXPECT_EQ(plan.time.data_parallel, 0);
@@ -151,6 +216,7 @@ TEST(TrainingPlan, MoreRanksNeedNoMoreMemoryAndNoStepIsFasterThanTheArithmetic) 
 TEST(TrainingPlan, SequenceParallelismSendsMoreAndHoldsLess) {
   TrainingTask task = task_of(config::preset("llama-3.1-70b"), 8, 8);
   task.sequence_length = 131072;  // so that latencies do not count
+  task.overlaps_collectives = false;
   TrainingPlanner planner(task, built_in_machine("h100"));
   const TrainingPlan with = planner.evaluate({.tp = 8}),
                      without = planner.evaluate({.tp = 8, .has_sequence_parallel = false});

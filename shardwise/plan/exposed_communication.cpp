@@ -1,0 +1,110 @@
+#include "shardwise/plan/exposed_communication.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+
+#include "shardwise/plan/collective_time.h"
+#include "shardwise/plan/operation_time.h"
+
+namespace shardwise::plan {
+namespace {
+
+/// Returns the operations that have one of the names.
+Operations named(const Operations& operations, std::initializer_list<std::string_view> names) {
+  Operations found;
+  std::ranges::copy_if(operations, std::back_inserter(found), [&](const Operation& one) {
+    return std::ranges::find(names, one.name) != names.end();
+  });
+  return found;
+}
+
+/// A layer whose collectives overlap with its products.
+class Layer {
+ public:
+  Layer(const Workload& workload, const Machine& machine, Operations products)
+      : machine_(machine),
+        time_(machine, workload.element_bytes),
+        collectives_(machine, {.ranks = workload.tp}),
+        ranks_(workload.tp),
+        products_(std::move(products)) {}
+
+  /// An all_reduce needs the whole product, and the next layer all of it.
+  double forward(const Collectives& of) const {
+    return alone({.all_reduce = of.all_reduce}) +
+           in_parts({.all_gather = of.all_gather, .reduce_scatter = of.reduce_scatter},
+                    &OperationTime::forward);
+  }
+  /// The input is gathered for dW beside dX = dY·W; dX is summed beside dW = dYᵀ·X.
+  double column_backward(const Collectives& of) const {
+    return beside({.all_gather = of.all_gather}, &OperationTime::input_gradient) +
+           beside({.all_reduce = of.all_reduce, .reduce_scatter = of.reduce_scatter},
+                  &OperationTime::weight_gradient);
+  }
+  /// dY is gathered for both gradients.
+  double row_backward(const Collectives& of) const { return in_parts(of, &OperationTime::gradients); }
+
+ private:
+  using Seconds = double (OperationTime::*)(const Operation&) const;
+
+  double alone(const Collectives& of) const { return collectives_.of(of); }
+  double beside(const Collectives& of, Seconds seconds) const {
+    const double compute = sum(products_, seconds);
+    return exposed(of, {.compute = compute, .in_parts = compute, .waiting = 0});
+  }
+  double in_parts(const Collectives& of, Seconds seconds) const {
+    Operations parts = products_;
+    for (Operation& one : parts) one.count *= ranks_;
+    const double starts =
+        static_cast<double>((ranks_ - 1) * std::ssize(parts)) * machine_.seconds_per_operation.value;
+    const double all = sum(parts, seconds) + starts;
+    return exposed(
+        of,
+        {.compute = sum(products_, seconds), .in_parts = all, .waiting = all / static_cast<double>(ranks_)});
+  }
+  double exposed(const Collectives& of, Overlapped pair) const {
+    pair.collective = alone(of);
+    pair.share = collectives_.processor_share();
+    return pair.exposed();
+  }
+  double sum(const Operations& operations, Seconds seconds) const {
+    double all = 0;
+    for (const Operation& one : operations) all += (time_.*seconds)(one);
+    return all;
+  }
+
+  const Machine& machine_;
+  OperationTime time_;
+  CollectiveTime collectives_;
+  int64_t ranks_;
+  Operations products_;
+};
+
+}  // namespace
+
+double Overlapped::exposed() const {
+  const double together = std::max(in_parts + share * collective, waiting + collective);
+  return std::clamp(together - compute, 0.0, collective);
+}
+
+double exposed_block_seconds(const Workload& workload, int rank, int64_t layer, const Operations& operations,
+                             const Machine& machine) {
+  if (workload.tp == 1) return 0;
+  if (machine.shares_memory || !workload.overlaps_collectives)
+    return CollectiveTime(machine, {.ranks = workload.tp})
+        .of(block_communication(workload, rank, layer).both());
+  const LayerPasses of = layer_communication(workload, rank, layer);
+  const auto layer_of = [&](std::initializer_list<std::string_view> names) {
+    return Layer(workload, machine, named(operations, names));
+  };
+  const Layer qkv = layer_of({"qkv_proj", "q_b_proj", "kv_b_proj"}), out = layer_of({"o_proj"}),
+              up = layer_of({"gate_up_proj", "up_proj"}), down = layer_of({"down_proj"});
+  const double without_down =
+      qkv.forward(of.qkv.forward) + out.forward(of.out.forward) + up.forward(of.up.forward);
+  const bool repeats = workload.recompute == Recompute::full;
+  return (repeats ? 2 : 1) * without_down + down.forward(of.down.forward) +
+         qkv.column_backward(of.qkv.backward) + out.row_backward(of.out.backward) +
+         up.column_backward(of.up.backward) + down.row_backward(of.down.backward);
+}
+
+}  // namespace shardwise::plan
