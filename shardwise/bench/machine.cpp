@@ -210,16 +210,21 @@ plan::Link link_of(const Rate& reduce_scatter, const std::string& source) {
 
 }  // namespace
 
+plan::Machine memory_of_machine(int64_t ranks, const std::string& source) {
+  plan::Machine machine;
+  machine.name = "this machine";
+  machine.devices_per_node = ranks;
+  machine.shares_memory = true;
+  machine.wgrad_operand_bytes = kernels::weight_gradient_operand_bytes();
+  machine.memory_bytes = {physical_memory() / static_cast<double>(ranks), source};
+  machine.reserved_bytes = {0, source};
+  return machine;
+}
+
 plan::Machine measure_machine(double seconds, const std::string& source, const comm::Group& group,
                               const OnMachineProgress& on_progress) {
   Measurements measurements(seconds, group, measurement_count(group), on_progress);
-  plan::Machine machine;
-  machine.name = "this machine";
-  machine.devices_per_node = group.size();
-  machine.shares_memory = true;
-  machine.wgrad_operand_bytes = kernels::weight_gradient_operand_bytes();
-  machine.memory_bytes = {physical_memory() / group.size(), source};
-  machine.reserved_bytes = {0, source};
+  plan::Machine machine = memory_of_machine(group.size(), source);
   machine.seconds_per_operation = {0, source + ": within the rates"};
   const SizedCalls update = update_calls();
   machine.update_bytes_per_second = {mean(update.work) / mean(measurements.of(update.name, update.calls)),

@@ -11,6 +11,10 @@
 
 namespace shardwise::bench {
 
+/// Returns a machine with the memory of this one, which `ranks` ranks divide, and without rates. `source`
+/// says where the figures are from.
+plan::Machine memory_of_machine(int64_t ranks, const std::string& source);
+
 /// Called with the number of measurements that are done, of how many, and with the present one's name.
 using OnMachineProgress = std::function<void(size_t done, size_t measurements, const std::string& name)>;
 
