@@ -68,12 +68,13 @@ test-room: check-room setup-test ## build and run one room's tests: make test-ro
 	@$(CMAKE) --build --preset release -j $(JOBS) --target $(ROOM)_test
 	@tests/run_room build/tests/$(ROOM)_test $(shell expr 2 \* $(JOBS))
 
-test-full: build-tests build-fuzz ## run every test with all combinations, deliberate faults, two simulated nodes and losses of power (need root), and other builds
+test-full: build-tests build-fuzz ## run every test with all combinations, deliberate faults, simulated nodes and hosts, and losses of power (need root), and other builds
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS) --timeout 86400
 	@$(SAY_COVERED)
 	@$(MAKE) --no-print-directory test-planner
 	@$(MAKE) --no-print-directory test-mutations
 	@tests/mpi/two_nodes.sh build
+	@tests/mpi/emulated_hosts.sh build
 	@tests/options/run $(JOBS)
 	@$(MAKE) --no-print-directory docs
 	@tests/durability/power_loss build

@@ -18,6 +18,7 @@ constexpr int64_t kMostBlockTokens = 1 << 24;
 struct BlockOptions {
   ProfileRanks ranks{"1,2"};
   PartOptions part;
+  LargestOptions largest;
   std::string model = "small";
   int64_t seq_len = 256, batch_size = 4;
 };
@@ -28,7 +29,9 @@ void add_flags(Flags& flags, BlockOptions& o) {
   flags.value("--seq-len N", o.seq_len, fmt::format("tokens of a sequence [{}]", o.seq_len));
   flags.value("--batch-size N", o.batch_size, fmt::format("sequences [{}]", o.batch_size));
   add_flags(flags, o.part);
+  add_largest_flags(flags, o.largest);
   add_ranks_flags(flags, o.ranks);
+  add_host_flags(flags, o.ranks.hosts);
 }
 
 /// The computation alone is that of a model with a rank's heads, so all ranks must have as many.
@@ -61,6 +64,16 @@ bench::PartShape shape_of(const BlockOptions& o, const config::Config& config) {
   return shape;
 }
 
+/// A training step of the model with the block's batch.
+plan::TrainingTask step_of(const bench::PartShape& shape) {
+  plan::TrainingTask task;
+  task.config = shape.config;
+  task.sequence_length = shape.seq_len;
+  task.batch_size = shape.batch_size;
+  task.element_bytes = static_cast<int64_t>(c10::elementSize(shape.dtype));
+  return task;
+}
+
 }  // namespace
 
 int profile_block_command(const Call& call) {
@@ -76,10 +89,13 @@ int profile_block_command(const Call& call) {
   const std::optional<plan::Machine> machine = machine_of(kBlockCommand, o.ranks);
   const std::vector<int64_t> ranks = ranks_of(kBlockCommand, o.ranks, most_ranks(config), machine);
   check_heads(config, ranks);
-  const PartRun run{kBlockCommand,
-                    fmt::format("block of {}, {} x {} tokens", o.model, o.batch_size, o.seq_len),
-                    {shape},
-                    ranks};
+  const PartRun run{
+      kBlockCommand,
+      fmt::format("block of {}, {} x {} tokens", o.model, o.batch_size, o.seq_len),
+      {shape},
+      ranks,
+      /*compares=*/false,
+      largest_batches(kBlockCommand, o.largest, step_of(shape), o.part.sequence_parallel, ranks, machine)};
   return machine ? print_modeled(run, *machine, o.part) : measure_and_print(call, run, o.ranks, o.part);
 }
 

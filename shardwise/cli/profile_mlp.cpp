@@ -36,6 +36,7 @@ void add_flags(Flags& flags, MlpOptions& o) {
       "--seq-len 128 --batch-size 16 --dtype fp32");
   add_flags(flags, o.part);
   add_ranks_flags(flags, o.ranks);
+  add_host_flags(flags, o.ranks.hosts);
 }
 
 /// Fills in what --compare implies.

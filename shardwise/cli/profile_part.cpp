@@ -47,16 +47,34 @@ void set_speed_ups_(std::vector<PartRow>& rows) {
 std::optional<bench::RateFit> PartTable::fit() const {
   std::vector<bench::RatioPoint> points;
   for (const PartRow& row : rows) {
-    if (row.ranks == 1 || !row.measured || row.measured->is_oversubscribed) continue;
+    if (row.ranks == 1 || row.nodes > 1 || !row.measured || row.measured->is_oversubscribed) continue;
     points.push_back({row.costs, row.compute_us / 1e6, row.communication_us / 1e6});
   }
   return bench::fit_rates(points);
 }
 
+std::optional<double> PartTable::model_us(const PartRow& row,
+                                          const std::optional<bench::RateFit>& fit) const {
+  if (row.ranks == 1) return row.compute_us;
+  std::optional<double> seconds;
+  if (row.nodes > 1) {
+    seconds = network_seconds(*network, row.ranks, row.costs.collectives,
+                              static_cast<int64_t>(c10::elementSize(shape.dtype)));
+  } else if (fit) {
+    seconds = static_cast<double>(row.costs.collectives.total().bytes) / fit->bytes_per_second;
+  }
+  if (!seconds) return std::nullopt;
+  return row.compute_us + *seconds * 1e6;
+}
+
 std::vector<PartRow> measured_rows(const bench::PartShape& shape,
-                                   const std::vector<bench::PartMeasured>& measured) {
+                                   const std::vector<bench::PartMeasured>& measured,
+                                   const std::optional<HostNetwork>& network) {
   std::vector<PartRow> rows;
-  for (const bench::PartMeasured& one : measured) rows.push_back(row_of(shape, one));
+  for (const bench::PartMeasured& one : measured) {
+    rows.push_back(row_of(shape, one));
+    if (network) rows.back().nodes = network->hosts_of(one.ranks);
+  }
   set_speed_ups_(rows);
   return rows;
 }

@@ -30,9 +30,20 @@ bool is_any_oversubscribed(const PartTable& table) {
       table.rows, [](const PartRow& row) { return row.measured && row.measured->is_oversubscribed; });
 }
 
-double rows_per_second_per_rank(const PartTable& table, const PartRow& row) {
+double rows_per_second_per_rank(const PartTable& table, const PartRow& row, double us) {
   const auto tokens = static_cast<double>(table.shape.seq_len * table.shape.batch_size);
-  return tokens / row.together_us * 1e6 / static_cast<double>(row.ranks);
+  return tokens / us * 1e6 / static_cast<double>(row.ranks);
+}
+
+double rows_per_second_per_rank(const PartTable& table, const PartRow& row) {
+  return rows_per_second_per_rank(table, row, row.together_us);
+}
+
+std::optional<double> model_rows_per_second_per_rank(const PartTable& table, const PartRow& row,
+                                                     const std::optional<bench::RateFit>& fit) {
+  const std::optional<double> us = table.model_us(row, fit);
+  if (!us) return std::nullopt;
+  return rows_per_second_per_rank(table, row, *us);
 }
 
 /// The cells that a measured and a computed row share, after those of the times.
@@ -41,6 +52,24 @@ void append_results(Row& cells, const PartTable& table, const PartRow& row) {
   cells.push_back(fmt::format("{:.2f}x", row.speed_up));
   cells.push_back(fmt::format("{:.0f}", rows_per_second_per_rank(table, row)));
   cells.push_back(fmt::format("{:.1f}", megabytes(row.weight_bytes)));
+  if (table.largest) cells.push_back(table.largest->text(row.ranks));
+}
+
+/// Adds the columns after those of append_results.
+void append_last(Row& head, const PartTable& table) {
+  if (table.largest) head.emplace_back("largest batch");
+}
+
+/// Across hosts the model has no two constants: it is the network's time over the measured computation.
+std::optional<double> model_ratio(const PartTable& table, const PartRow& row,
+                                  const std::optional<bench::RateFit>& fit) {
+  if (row.nodes == 1) return fit ? std::optional(fit->ratio(row.costs)) : std::nullopt;
+  const std::optional<double> us = table.model_us(row, fit);
+  return us ? std::optional(*us / row.compute_us - 1) : std::nullopt;
+}
+
+std::string text_or_dash(const std::optional<double>& value, int digits) {
+  return value ? fmt::format("{:.{}f}", *value, digits) : "-";
 }
 
 Row measured_cells(const PartTable& table, const PartRow& row, const std::optional<bench::RateFit>& fit) {
@@ -54,7 +83,7 @@ Row measured_cells(const PartTable& table, const PartRow& row, const std::option
             in_ms(raw.lower_quartile_us) + "-" + in_ms(raw.upper_quartile_us),
             in_ms(m.overlap_us()),
             fmt::format("{:.4f}", row.ratio()),
-            fit ? fmt::format("{:.4f}", fit->ratio(row.costs)) : "-"};
+            text_or_dash(model_ratio(table, row, fit), 4)};
   append_results(cells, table, row);
   if (compares(table)) {
     const auto& d = m.difference;
@@ -62,14 +91,20 @@ Row measured_cells(const PartTable& table, const PartRow& row, const std::option
     cells.push_back(d ? fmt::format("{:.2e}", d->bound) : "-");
   }
   if (is_any_oversubscribed(table)) cells.push_back(m.is_oversubscribed ? "oversubscribed" : "own");
+  if (table.network) {
+    cells.push_back(text_or_dash(model_rows_per_second_per_rank(table, row, fit), 0));
+    cells.push_back(hosts_text(*table.network, row.ranks));
+  }
   return cells;
 }
 
 std::string measured_text(const PartTable& table) {
   Row head{"ranks", "hidden",      "compute ms", "comm ms",  "together ms",     "quartiles",  "overlap ms",
            "ratio", "model ratio", "comm share", "speed-up", "rows/s per rank", "MB per rank"};
+  append_last(head, table);
   if (compares(table)) head.insert(head.end(), {"difference", "bound"});
   if (is_any_oversubscribed(table)) head.emplace_back("cores");
+  if (table.network) head.insert(head.end(), {"model rows/s per rank", "hosts"});
   std::vector<Row> rows{head};
   const auto fit = table.fit();
   for (const PartRow& row : table.rows) rows.push_back(measured_cells(table, row, fit));
@@ -79,6 +114,7 @@ std::string measured_text(const PartTable& table) {
 std::string modeled_text(const PartTable& table) {
   std::vector<Row> rows{{"ranks", "nodes", "hidden", "compute ms", "comm ms", "together ms", "ratio",
                          "comm share", "speed-up", "rows/s per rank", "MB per rank"}};
+  append_last(rows[0], table);
   for (const PartRow& row : table.rows) {
     Row cells{std::to_string(row.ranks),         std::to_string(row.nodes),
               std::to_string(row.hidden),        in_ms(row.compute_us),
@@ -132,11 +168,18 @@ ordered_json to_json(const PartTable& table, const PartRow& row, const std::opti
                     {"communication_share", row.communication_share()},
                     {"speed_up", row.speed_up},
                     {"rows_per_second_per_rank", rows_per_second_per_rank(table, row)}};
+  if (table.largest) json["largest_batch"] = table.largest->by_ranks.at(row.ranks);
   if (!row.measured) {
     json["nodes"] = row.nodes;
     return json;
   }
-  if (fit) json["model_ratio"] = fit->ratio(row.costs);
+  if (const auto ratio = model_ratio(table, row, fit)) json["model_ratio"] = *ratio;
+  if (table.network) {
+    json["hosts"] = row.nodes;
+    json["crosses_hosts"] = row.nodes > 1;
+  }
+  if (const auto model = model_rows_per_second_per_rank(table, row, fit))
+    json["model_rows_per_second_per_rank"] = *model;
   json["measurement"] = to_json(*row.measured);
   if (row.measured->difference) json["difference"] = to_json(*row.measured->difference);
   return json;
@@ -152,12 +195,13 @@ ordered_json to_json(const std::optional<bench::RateFit>& fit) {
 }  // namespace
 
 std::string to_text(const PartTable& table) {
+  const std::string largest = table.largest ? table.largest->note() : "";
   if (table.machine)
     return fmt::format("{}, {}: {}, {}\n", table.command, kByModel, *table.machine, table.subject) +
-           modeled_text(table);
-  return fmt::format("{}: {}, {}; medians on the slowest rank\n", table.command, table.subject,
-                     base::cpu_name()) +
-         measured_text(table) + fit_text(table.fit());
+           modeled_text(table) + largest;
+  return fmt::format("{}: {}, {}{}; medians on the slowest rank\n", table.command, table.subject,
+                     base::cpu_name(), table.network ? ", " + to_text(*table.network) : "") +
+         measured_text(table) + fit_text(table.fit()) + largest;
 }
 
 std::string to_json(const PartTable& table) {
@@ -174,6 +218,8 @@ std::string to_json(const PartTable& table) {
   json["batch_size"] = table.shape.batch_size;
   json["backward"] = table.shape.passes == plan::PassesOf::forward_and_backward;
   json["sequence_parallel"] = table.shape.is_sequence_parallel;
+  if (table.network) json["emulated_hosts"] = to_json(*table.network);
+  if (table.largest) json["memory_cap_bytes"] = table.largest->cap_bytes;
   json["rows"] = ordered_json::array();
   for (const PartRow& row : table.rows) json["rows"].push_back(to_json(table, row, fit));
   if (!table.machine) json["fit"] = to_json(fit);

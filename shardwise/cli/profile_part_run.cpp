@@ -63,7 +63,7 @@ bench::PartShape shape_of(const std::string& command, const PartOptions& o, plan
 }
 
 int print_modeled(const PartRun& run, const plan::Machine& machine, const PartOptions& o) {
-  PartTable table{run.command, subject_of(run), machine.name, run.shapes.front(), {}};
+  PartTable table{run.command, subject_of(run), machine.name, run.shapes.front(), {}, run.largest, {}};
   for (const bench::PartShape& shape : run.shapes)
     append(table.rows, modeled_rows(shape, run.ranks, machine));
   print(o.json ? to_json(table) : to_text(table));
@@ -75,11 +75,13 @@ int measure_and_print(const Call& call, const PartRun& run, const ProfileRanks& 
                     ": --compare needs --ranks that begin with 1; got ", run.ranks.front(), " [SW0799]");
   return run_on_teams(
       call, ranks, run.ranks, [&](const std::vector<bench::RankTeam>& teams, const comm::Group& world) {
-        PartTable table{run.command, subject_of(run), std::nullopt, run.shapes.front(), {}};
+        const std::optional<HostNetwork> network = network_of(run.command, ranks.hosts, run.ranks);
+        PartTable table{run.command, subject_of(run), {}, run.shapes.front(), network, run.largest, {}};
         for (const bench::PartShape& shape : run.shapes)
           append(table.rows,
                  measured_rows(shape,
-                               measured_on(teams, world, {shape, run.compares, ranks.seconds_each()}, run)));
+                               measured_on(teams, world, {shape, run.compares, ranks.seconds_each()}, run),
+                               network));
         if (world.rank() != 0) return;
         print(o.json ? to_json(table) : to_text(table));
         check_differences(table);

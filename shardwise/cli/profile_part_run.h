@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shardwise/bench/profiled_part.h"
+#include "shardwise/cli/profile_largest.h"
 #include "shardwise/cli/profile_ranks.h"
 
 namespace shardwise::cli {
@@ -27,7 +28,8 @@ struct PartRun {
   std::string command, subject;
   std::vector<bench::PartShape> shapes;  // of all ranks; every one on all numbers of ranks
   std::vector<int64_t> ranks;
-  bool compares = false;  // the outputs with those of one rank
+  bool compares = false;                       // the outputs with those of one rank
+  std::optional<LargestBatches> largest = {};  // nullopt: not asked for
 };
 
 /// Prints the rows of a described machine. Returns the exit code, as below.

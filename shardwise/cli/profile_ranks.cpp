@@ -68,6 +68,7 @@ std::vector<int64_t> ranks_of(const std::string& command, const ProfileRanks& o,
   TORCH_CHECK_VALUE(std::ranges::is_sorted(ranks, std::ranges::less_equal{}), command,
                     ": --ranks must be ascending; got ", o.ranks.value_or(o.default_ranks), " [SW0796]");
   if (machine) check_devices(command, *machine, ranks.back());
+  network_of(command, o.hosts, ranks);
   return ranks;
 }
 
@@ -79,6 +80,7 @@ std::optional<plan::Machine> machine_of(const std::string& command, const Profil
   }
   check_absent(command, o.seconds.has_value(), "--seconds");
   check_absent(command, o.options.timeout_s != RankOptions().timeout_s, "--timeout");
+  check_absent(command, o.hosts.is_given(), "a flag about hosts");
   return machine_of(command, *o.machine);
 }
 
@@ -89,6 +91,8 @@ void check_no_ranks(const std::string& command, const ProfileRanks& o) {
 int run_on_teams(const Call& call, const ProfileRanks& o, const std::vector<int64_t>& ranks,
                  const std::function<void(const std::vector<bench::RankTeam>&, const comm::Group&)>& body) {
   const launch::LaunchContext context = launch_context_for(ranks.back());
+  const std::optional<HostNetwork> network = network_of("profile", o.hosts, ranks);
+  if (network && !is_on_emulated_host()) return run_on_emulated_hosts(*network, context, call.argv);
   return run_on_ranks({context, ranks.back(), o.options, call.argv}, [&](const comm::Group& world) {
     std::vector<bench::RankTeam> teams;
     for (const int64_t count : ranks) teams.push_back(team_of(count, context, o.options, world));

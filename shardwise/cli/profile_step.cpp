@@ -1,39 +1,23 @@
-// `shardwise profile step`: flags, table and JSON document.
+// `shardwise profile step`: flags, and the run on ranks or on a described machine.
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "shardwise/base/cpu_name.h"
-#include "shardwise/bench/step_profile.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/model_input.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/profile.h"
-#include "shardwise/cli/profile_ranks.h"
+#include "shardwise/cli/profile_step.h"
 #include "shardwise/cli/progress_line.h"
-#include "shardwise/cli/table.h"
-#include "shardwise/cli/units.h"
 #include "shardwise/plan/collective_time.h"
+#include "shardwise/plan/communication.h"
 #include "shardwise/plan/training_plan.h"
 
 namespace shardwise::cli {
 namespace {
 
-using nlohmann::ordered_json;
-
-constexpr const char* kProfileStep = "profile step";
 constexpr int64_t kMostStepTokens = 1 << 24;
-
-struct StepProfileOptions {
-  ProfileRanks ranks{"1,2"};
-  std::string model = "small", dtype = "bf16";
-  int64_t seq_len = 256, batch_size = 4;
-  bool sequence_parallel = true, json = false;
-
-  double tokens() const { return static_cast<double>(seq_len * batch_size); }
-};
 
 void add_flags(Flags& flags, StepProfileOptions& o) {
   flags.value("--model MODEL", o.model,
@@ -44,7 +28,9 @@ void add_flags(Flags& flags, StepProfileOptions& o) {
   flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
                "shard activations between the layers along the sequence [on]");
   flags.on_off("--json", o.json, "print one JSON object instead of a table");
+  add_largest_flags(flags, o.largest);
   add_ranks_flags(flags, o.ranks);
+  add_host_flags(flags, o.ranks.hosts);
 }
 
 config::Config checked_config(const StepProfileOptions& o) {
@@ -57,24 +43,39 @@ config::Config checked_config(const StepProfileOptions& o) {
   return config;
 }
 
-/// A step on one number of ranks. Milliseconds; by model there is neither waiting nor other time.
-struct StepRow {
-  int64_t ranks;
-  double step_ms;
-  bench::StepParts parts;
-  int64_t weight_bytes;
-  std::optional<bench::StepProfile> measured = {};
-  int64_t nodes = 1;
-};
+plan::TrainingTask task_of(const StepProfileOptions& o, const config::Config& config, int64_t ranks) {
+  return {config, ranks, o.seq_len, o.batch_size, o.element_bytes()};
+}
 
-StepRow row_of(const bench::StepProfile& p) {
-  return {p.ranks, p.step.raw.median_us / 1e3, p.parts, p.weight_bytes, p};
+/// Returns the collectives of a step over MPI, where gathered rows are copied.
+plan::Collectives collectives_of(const StepProfileOptions& o, const config::Config& config, int64_t ranks) {
+  plan::Workload workload;
+  workload.config = config;
+  workload.tp = static_cast<int>(ranks);
+  workload.parallelism = o.sequence_parallel ? plan::Parallelism::tp_sp : plan::Parallelism::tp;
+  workload.sequence_length = o.seq_len;
+  workload.batch_size = o.batch_size;
+  workload.element_bytes = o.element_bytes();
+  workload.column_input_storage = plan::ColumnInputStorage::shard;
+  return plan::micro_batch_communication(workload, /*rank=*/0).both() +
+         plan::optimizer_communication(workload, /*rank=*/0);
+}
+
+StepRow row_of(const StepProfileOptions& o, const config::Config& config, const bench::StepProfile& p,
+               const std::optional<HostNetwork>& network) {
+  StepRow row{p.ranks, p.step.raw.median_us / 1e3, p.parts, p.weight_bytes, p};
+  if (!network) return row;
+  row.nodes = network->hosts_of(p.ranks);
+  if (row.nodes == 1) return row;
+  const auto seconds =
+      network_seconds(*network, p.ranks, collectives_of(o, config, p.ranks), o.element_bytes());
+  if (seconds) row.model_ms = p.parts.compute + p.parts.optimizer + p.parts.other + *seconds * 1e3;
+  return row;
 }
 
 StepRow row_of(const StepProfileOptions& o, const config::Config& config, int64_t ranks,
                const plan::Machine& machine) {
-  const int64_t element_bytes = o.dtype == "fp32" ? 4 : 2;
-  plan::TrainingPlanner planner({config, ranks, o.seq_len, o.batch_size, element_bytes}, machine);
+  plan::TrainingPlanner planner(task_of(o, config, ranks), machine);
   const plan::TrainingPlan plan = planner.evaluate(
       {.tp = ranks, .has_sequence_parallel = o.sequence_parallel, .micro_batch_size = o.batch_size});
   const bench::StepParts parts{.compute = plan.time.compute * 1e3,
@@ -85,130 +86,34 @@ StepRow row_of(const StepProfileOptions& o, const config::Config& config, int64_
           std::nullopt, (ranks + in_node - 1) / in_node};
 }
 
-std::string in_ms(double ms, double whole) {
-  return fmt::format("{:.3f} ({:.0f} %)", ms, 100 * ms / whole);
+void print_table(const StepTable& t) {
+  print(t.options.json ? to_json(t) : to_text(t));
 }
 
-/// The cells after the number of ranks; those of waiting and other time if the rows are measured.
-Row cells_of(const StepProfileOptions& o, const StepRow& row, const StepRow& first) {
-  const bench::StepParts& p = row.parts;
-  const double whole = p.total();
-  Row cells{fmt::format("{:.3f}", row.step_ms)};
-  if (row.measured) {
-    const bench::Spread& raw = row.measured->step.raw;
-    cells.push_back(fmt::format("{:.3f}-{:.3f}", raw.lower_quartile_us / 1e3, raw.upper_quartile_us / 1e3));
-  }
-  cells.push_back(in_ms(p.compute, whole));
-  cells.push_back(in_ms(p.communication, whole));
-  if (row.measured) cells.push_back(in_ms(p.waiting, whole));
-  cells.push_back(in_ms(p.optimizer, whole));
-  if (row.measured) cells.push_back(in_ms(p.other, whole));
-  cells.push_back(fmt::format("{:.0f}", o.tokens() / row.step_ms * 1e3));
-  cells.push_back(fmt::format("{:.2f}x", first.step_ms / row.step_ms));
-  cells.push_back(fmt::format("{:.2f}", megabytes(row.weight_bytes)));
-  return cells;
-}
-
-std::string subject_of(const StepProfileOptions& o) {
-  return fmt::format("{}, {} x {} tokens, {}{}", o.model, o.batch_size, o.seq_len, o.dtype,
-                     o.sequence_parallel ? ", sequence parallelism" : "");
-}
-
-std::string modeled_text(const StepProfileOptions& o, const std::vector<StepRow>& steps,
-                         const std::string& machine) {
-  std::vector<Row> rows{{"ranks", "nodes", "step ms", "compute ms", "communication ms", "optimizer ms",
-                         "tokens/s", "speed-up", "weights MB per rank"}};
-  for (const StepRow& step : steps) {
-    Row cells = cells_of(o, step, steps.front());
-    cells.insert(cells.begin(), {std::to_string(step.ranks), std::to_string(step.nodes)});
-    rows.push_back(cells);
-  }
-  return fmt::format("{}, {}: {}, {}\n", kProfileStep, kByModel, machine, subject_of(o)) + table(rows);
-}
-
-std::string measured_text(const StepProfileOptions& o, const std::vector<StepRow>& steps) {
-  std::vector<Row> rows{{"ranks", "step ms", "quartiles", "compute ms", "communication ms", "waiting ms",
-                         "optimizer ms", "other ms", "tokens/s", "speed-up", "weights MB per rank"}};
-  const bool is_any_oversubscribed =
-      std::ranges::any_of(steps, [](const StepRow& step) { return step.measured->is_oversubscribed; });
-  if (is_any_oversubscribed) rows[0].emplace_back("cores");
-  for (const StepRow& step : steps) {
-    Row cells = cells_of(o, step, steps.front());
-    cells.insert(cells.begin(), std::to_string(step.ranks));
-    if (is_any_oversubscribed)
-      cells.emplace_back(step.measured->is_oversubscribed ? "oversubscribed" : "own");
-    rows.push_back(cells);
-  }
-  return fmt::format("{}: {}, {}; the median step of the slowest rank, and the parts of recorded steps\n",
-                     kProfileStep, subject_of(o), base::cpu_name()) +
-         table(rows);
-}
-
-ordered_json to_json(const StepProfileOptions& o, const StepRow& row, const StepRow& first) {
-  const bench::StepParts& p = row.parts;
-  ordered_json json{
-      {"ranks", row.ranks},
-      {"step_ms", row.step_ms},
-      {"tokens_per_second", o.tokens() / row.step_ms * 1e3},
-      {"speed_up", first.step_ms / row.step_ms},
-      {"weight_bytes", row.weight_bytes},
-      {"parts_ms", {{"compute", p.compute}, {"communication", p.communication}, {"optimizer", p.optimizer}}}};
-  if (!row.measured) {
-    json["nodes"] = row.nodes;
-    return json;
-  }
-  json["parts_ms"]["waiting"] = p.waiting;
-  json["parts_ms"]["other"] = p.other;
-  json["oversubscribed"] = row.measured->is_oversubscribed;
-  json["repetitions"] = row.measured->step.repetitions;
-  json["step"] = bench::to_json(row.measured->step.raw);
-  return json;
-}
-
-std::string to_json(const StepProfileOptions& o, const std::vector<StepRow>& steps,
-                    const std::optional<std::string>& machine) {
-  ordered_json json{{"command", kProfileStep}, {"measured", !machine}};
-  if (machine) {
-    json["machine"] = *machine;
-    json["note"] = kByModel;
-  } else {
-    json["cpu"] = base::cpu_name();
-  }
-  json["model"] = o.model;
-  json["dtype"] = o.dtype;
-  json["seq_len"] = o.seq_len;
-  json["batch_size"] = o.batch_size;
-  json["sequence_parallel"] = o.sequence_parallel;
-  json["rows"] = ordered_json::array();
-  for (const StepRow& step : steps) json["rows"].push_back(to_json(o, step, steps.front()));
-  return json_line(json);
-}
-
-int print_modeled_steps(const StepProfileOptions& o, const config::Config& config,
-                        const std::vector<int64_t>& ranks, const plan::Machine& machine) {
-  std::vector<StepRow> rows;
-  for (const int64_t count : ranks) rows.push_back(row_of(o, config, count, machine));
-  print(o.json ? to_json(o, rows, machine.name) : modeled_text(o, rows, machine.name));
+int print_modeled_steps(StepTable table, const config::Config& config, const std::vector<int64_t>& ranks,
+                        const plan::Machine& machine) {
+  for (const int64_t count : ranks) table.rows.push_back(row_of(table.options, config, count, machine));
+  print_table(table);
   return 0;
 }
 
-int measure_steps(const Call& call, const StepProfileOptions& o, const config::Config& config,
+int measure_steps(const Call& call, StepTable table, const config::Config& config,
                   const std::vector<int64_t>& ranks) {
+  const StepProfileOptions& o = table.options;
   const bench::StepBench bench{config,
                                o.dtype == "fp32" ? at::kFloat : at::kBFloat16,
                                {o.seq_len, o.batch_size, o.sequence_parallel},
                                o.ranks.seconds_each()};
   const auto body = [&](const std::vector<bench::RankTeam>& teams, const comm::Group& world) {
-    std::vector<StepRow> rows;
     {
       ProgressLine line;
       const auto on_progress = [&](int64_t done, int64_t repetitions) {
         line.show(fmt::format("{}: repetition {} of {}", kProfileStep, done, repetitions));
       };
       for (const bench::StepProfile& profile : bench::profile_steps(bench, teams, world, on_progress))
-        rows.push_back(row_of(profile));
+        table.rows.push_back(row_of(o, config, profile, table.network));
     }
-    if (world.rank() == 0) print(o.json ? to_json(o, rows, std::nullopt) : measured_text(o, rows));
+    if (world.rank() == 0) print_table(table);
   };
   return run_on_teams(call, o.ranks, ranks, body);
 }
@@ -227,7 +132,12 @@ int profile_step_command(const Call& call) {
   const std::optional<plan::Machine> machine = machine_of(kProfileStep, o.ranks);
   const std::vector<int64_t> ranks = ranks_of(kProfileStep, o.ranks, config.num_attention_heads, machine);
   check_range(kProfileStep, "--ranks", ranks.back(), 1, config.num_attention_heads);
-  return machine ? print_modeled_steps(o, config, ranks, *machine) : measure_steps(call, o, config, ranks);
+  const StepTable table{o, machine ? std::optional(machine->name) : std::nullopt,
+                        network_of(kProfileStep, o.ranks.hosts, ranks),
+                        largest_batches(kProfileStep, o.largest, task_of(o, config, ranks.back()),
+                                        o.sequence_parallel, ranks, machine)};
+  return machine ? print_modeled_steps(table, config, ranks, *machine)
+                 : measure_steps(call, table, config, ranks);
 }
 
 }  // namespace shardwise::cli

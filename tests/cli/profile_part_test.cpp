@@ -194,6 +194,25 @@ TEST(ProfileBlock, OfADescribedMachineGoesAcrossItsNodes) {
   EXPECT_EQ(nodes, (std::vector<int>{1, 1, 1, 1, 2, 4}));
 }
 
+TEST(ProfileBlock, TheLargestBatchIsThatOfAStepOfTheModel) {
+  const Words shape{"--model",   "llama-3.2-1b", "--ranks", "1,2,8",
+                    "--seq-len", "1024",         "--dtype", "bf16",
+                    "--largest", "--memory-cap", "24",      "--sequence-parallel"};
+  const json block = modeled("block", shape), step = modeled("step", shape);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_GT(block["rows"][i]["largest_batch"],
+              i == 0 ? 0 : block["rows"][i - 1]["largest_batch"].get<int>());
+    EXPECT_EQ(block["rows"][i]["largest_batch"], step["rows"][i]["largest_batch"]);
+  }
+  Words argv = profile("block", shape);
+  argv.insert(argv.end(), {"--machine", "a100"});
+  const std::string text = call(argv).output;
+  EXPECT_PRED2(contains, text, "MB per rank  largest batch\n");
+  EXPECT_PRED2(contains, text, "in 24.0 GB of a rank\n");
+  expect_refused(profile("block", {"--memory-cap", "2"}),
+                 {"profile block: --memory-cap needs --largest; got 2 alone"});
+}
+
 TEST(ProfileMlp, RefusesBadInput) {
   const auto refused = [](const Words& flags, const Words& named) {
     expect_refused(profile("mlp", flags), named);
