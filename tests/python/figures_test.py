@@ -165,6 +165,82 @@ class Text(unittest.TestCase):
                 self.assertEqual(row[-1], [sum(column) for column in zip(*start)])
 
 
+class FromProfile(unittest.TestCase):
+    """--from draws a run of `shardwise profile --json`."""
+
+    def drawn(self, name, found, *more):
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "run.json"
+            path.write_text(found if isinstance(found, str) else json.dumps(found))
+            return tool(name, "--from", path, *more)
+
+    def cells(self, done):
+        """The words of the lines of the text form."""
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [line.split() for line in done.stdout.splitlines()]
+
+    def mlp(self):
+        def row(ranks, hidden, ratio, model):
+            return {"ranks": ranks, "hidden": hidden, "ratio": ratio, "model_ratio": model, "measurement": {"oversubscribed": ranks > 2},
+                    "rows_per_second_per_rank": 100.0 * hidden / ranks, "model_rows_per_second_per_rank": 110.0 * hidden / ranks}
+
+        one = {"ranks": 1, "hidden": 8, "ratio": 0, "measurement": {"oversubscribed": False}, "rows_per_second_per_rank": 1000.0}
+        return {"command": "profile mlp", "measured": True, "cpu": "a processor", "dtype": "fp32", "seq_len": 12, "batch_size": 3,
+                "backward": True, "fit": {"flop_per_second": 2e9, "bytes_per_second": 5e8},
+                "rows": [one, row(2, 8, 0.5, 0.4), row(4, 8, 1.7, 1.2), row(2, 16, 0.21, 0.2)]}
+
+    def test_ratios_are_drawn_with_the_model(self):
+        lines = self.cells(self.drawn("profile_ratio", self.mlp(), "--text"))
+        # Over the hidden size: 2 and 4 ranks, then the model of both.
+        self.assertIn(["8", "0.5", "1.7", "0.4", "1.2"], lines)
+        self.assertIn(["16", "0.21", "-", "0.2", "-"], lines)
+        # Over ranks: both sizes, then the model, in proportion to R - 1 and beyond what was measured.
+        self.assertIn(["2", "0.5", "0.21", "0.4", "0.2"], lines)
+        self.assertIn(["4", "1.7", "-", "1.2", "0.6"], lines)
+        self.assertIn(["8", "-", "-", "2.8", "1.4"], lines)
+        text = self.drawn("profile_ratio", self.mlp(), "--text").stdout
+        for words in ("a processor, fp32, 3 x 12 tokens, forward and backward", "2.0 GFLOP/s and 0.50 GB/s", "With 4 ranks several share a core"):
+            self.assertIn(words, text)
+
+    def test_throughput_has_the_boundary_of_a_host(self):
+        run = self.mlp() | {"emulated_hosts": {"hosts": 2, "ranks_per_host": 2, "delay_seconds": 5e-5, "bits_per_second": 1e10}}
+        lines = self.cells(self.drawn("profile_degree", run, "--text"))
+        self.assertIn(["1", "1,000", "-", "-"], lines)
+        self.assertIn(["2", "400", "800", "440"], lines)
+        self.assertIn(["4", "200", "-", "220"], lines)
+        self.assertIn("2 hosts of 2 ranks are emulated on this machine, with 50 µs and 10 Gbit/s between them.",
+                      self.drawn("profile_degree", run, "--text").stdout)
+        with tempfile.TemporaryDirectory() as scratch:
+            self.assertEqual(self.drawn("profile_degree", run, "--out", scratch).returncode, 0)
+            svg = xml.fromstring((Path(scratch) / "profile_degree.svg").read_text())
+        self.assertIn("one host", [element.text for element in svg.iter(SVG + "text")])
+        # Measured points with a model's curve are not joined by a line; the others are.
+        self.assertEqual(len(list(svg.iter(SVG + "polyline"))), 2 * 2)
+
+    def test_products_are_drawn_below_their_roof(self):
+        product = {"flop_per_second": 3e10, "roof_flop_per_second": 5e10}
+        run = {"command": "profile products", "measured": True, "cpu": "a processor", "dtype": "bf16", "hidden": 64, "teams": [
+            {"ranks": 2, "squares": [product | {"n": 32}, product | {"n": 64, "flop_per_second": 4e10}], "rows": [product | {"rows": 8}]}]}
+        lines = self.cells(self.drawn("profile_products", run, "--text"))
+        self.assertIn(["32", "30", "50"], lines)
+        self.assertIn(["64", "40", "50"], lines)
+        self.assertIn(["8", "30", "50"], lines)
+
+    def test_other_files_are_refused(self):
+        by_model = self.mlp() | {"measured": False}
+        step = self.mlp() | {"command": "profile step"}
+        alone = self.mlp() | {"rows": self.mlp()["rows"][:1]}
+        for found, words in (("{", "--from must be a JSON file"), ([], "must be the JSON of a measured profile mlp or profile block; got None"),
+                             (by_model, "must be the JSON of a measured"), (step, "got profile step"), (alone, "a row of several ranks; got none")):
+            refused = self.drawn("profile_ratio", found, "--text")
+            self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+            self.assertIn(words, refused.stderr)
+        for names in ([], ["ratio"], ["profile_ratio", "profile_degree"]):
+            refused = tool(*names, "--from", "run.json")
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("--from needs one NAME of profile_products, profile_ratio, profile_degree; got", refused.stderr)
+
+
 class Tool(unittest.TestCase):
     def test_refuses_an_unknown_name(self):
         refused = tool("nothing")

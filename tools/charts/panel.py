@@ -18,6 +18,7 @@ class Style:
     color: int
     dashes: str = ""
     marker: str = "circle"
+    is_joined: bool = True
 
     def point(self, x, y):
         if self.marker == "none":
@@ -25,6 +26,8 @@ class Style:
         return f'<path class="m{self.color}" transform="translate({number(x)} {number(y)})" d="{MARKERS[self.marker]}"/>'
 
     def line(self, points):
+        if not self.is_joined:
+            return ""
         dashes = f' stroke-dasharray="{self.dashes}"' if self.dashes else ""
         path = " ".join(f"{number(x)},{number(y)}" for x, y in points)
         return f'<polyline class="s{self.color}" stroke-width="2"{dashes} points="{path}"/>'

@@ -1,7 +1,8 @@
-"""python3 tools/figures [NAME...] [--out DIR] [--text] [--list]
+"""python3 tools/figures [NAME...] [--from PROFILE.json] [--out DIR] [--text] [--list]
 
 Draws the figures of docs/figures from the program's own numbers: `shardwise plan`, and measurements recorded as JSON. The
-program is build/shardwise, or the one that SHARDWISE_PROGRAM names. The same input gives the same bytes.
+program is build/shardwise, or the one that SHARDWISE_PROGRAM names. The same input gives the same bytes. --from draws one of the
+figures profile_* from a run of `shardwise profile ... --json` instead of the recorded one.
 """
 import argparse
 import os
@@ -17,6 +18,7 @@ import block  # noqa: E402
 import collectives  # noqa: E402
 import column_row  # noqa: E402
 import curves  # noqa: E402
+import measured  # noqa: E402
 import memory  # noqa: E402
 import ratio  # noqa: E402
 import shards  # noqa: E402
@@ -27,11 +29,15 @@ FIGURES = {"shards": shards.draw, "column_row": column_row.draw, "ring": collect
            "two_shot": collectives.draw_two_shot, "block_tp": block.draw_tp, "block_tp_sp": block.draw_tp_sp,
            "axes": axes.draw, "memory": memory.draw, "ratio": ratio.draw, "all_reduce": all_reduce.draw,
            "timeline": timeline.draw, "curves": curves.draw, "speed": speed.draw}
+OF_PROFILES = {"profile_products": measured.draw_products, "profile_ratio": measured.draw_ratio, "profile_degree": measured.draw_degree}
+FIGURES |= OF_PROFILES
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="figures", description="Draws the figures of docs/figures.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="a figure of --list [all]")
+    parser.add_argument("--from", dest="profile", type=Path, metavar="PROFILE.json",
+                        help="draws NAME, one of profile_*, from this run [the recorded one]")
     parser.add_argument("--out", type=Path, metavar="DIR", default=HERE.parents[1] / "docs/figures", help="writes DIR/NAME.svg [docs/figures]")
     parser.add_argument("--text", action="store_true", help="prints the figures as text and writes nothing")
     parser.add_argument("--list", action="store_true", help="prints the names")
@@ -39,6 +45,8 @@ def arguments():
     for name in found.names:
         if name not in FIGURES:
             parser.error(f"NAME must be one of {', '.join(FIGURES)}; got {name}")
+    if found.profile and (len(found.names) != 1 or found.names[0] not in OF_PROFILES):
+        parser.error(f"--from needs one NAME of {', '.join(OF_PROFILES)}; got {' '.join(found.names) or 'none'}")
     return found
 
 
@@ -55,7 +63,7 @@ def main():
         print("\n".join(FIGURES))
         return
     for name in options.names or FIGURES:
-        figure = FIGURES[name](name)
+        figure = OF_PROFILES[name](name, options.profile) if options.profile else FIGURES[name](name)
         if options.text:
             print(figure.text())
         else:

@@ -71,6 +71,14 @@ def recorded(name):
     return json.loads((DATA / name).read_text())
 
 
+def loaded(path):
+    """Returns the JSON of a file that the user names."""
+    try:
+        return json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        sys.exit(f"figures: --from must be a JSON file; got {path}: {error}")
+
+
 def size_text(sizes):
     return "[" + ", ".join(map(str, sizes)) + "]"
 
