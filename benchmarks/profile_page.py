@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/profile_page.py [--seconds S] [--note TEXT]
 
 The program is build/shardwise, or the one that SHARDWISE_PROGRAM names. A command that this machine cannot run, such as hosts
-without root, is on the page with its error. It takes about ten minutes on two cores.
+without root, is on the page with its error. It takes some minutes on two cores.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from machine import BUILD, ROOT, cpu_family, cpu_name, result_path
 
 PROGRAM = os.environ.get("SHARDWISE_PROGRAM", str(BUILD / "shardwise"))
 CASES = {
-    "Products": ["products --ranks 1,2 --dtype fp32", "products --ranks 1 --dtype bf16"],
+    "Products": ["products --ranks 1,2 --dtype fp32", "products --ranks 1 --dtype bf16 --sizes 64:1024"],
     "An MLP over ranks and width": ["mlp --ranks 1,2 --hidden 256,512,1024,2048 --dtype fp32",
                                     "mlp --ranks 1,2 --hidden 512 --seq-len 512 --batch-size 4 --backward --sequence-parallel --dtype fp32"],
     "A block over ranks": ["block --ranks 1,2 --backward --dtype fp32 --largest"],
@@ -43,9 +43,10 @@ def tables(case, seconds):
 def page(options):
     load = os.getloadavg()[0]
     yield f"# shardwise profile on {cpu_name().split('@')[0].strip()}, {datetime.date.today().isoformat()}\n"
-    yield (f"CPU: {cpu_name()} (family {cpu_family()}), {len(os.sched_getaffinity(0))} cores, one thread for each of two ranks. Load average before "
-           f"the first command: {load:.1f}.{' ' + options.note if options.note else ''}")
-    yield "Command: `.venv/bin/python benchmarks/profile_page.py`.\n"
+    yield (f"CPU: {cpu_name()} (family {cpu_family()}), {len(os.sched_getaffinity(0))} cores, one thread for each of two ranks.\n"
+           f"Load average before the first command: {load:.1f}.{' ' + options.note if options.note else ''}")
+    seconds = f" --seconds {options.seconds:g}" if options.seconds else ""
+    yield f"Command: `.venv/bin/python benchmarks/profile_page.py{seconds}`.\n"
     for title, cases in CASES.items():
         yield f"## {title}\n```"
         yield "".join(tables(case, options.seconds) for case in cases) + "```\n"
