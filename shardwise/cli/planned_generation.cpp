@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "shardwise/cli/report.h"
 #include "shardwise/cli/saved_machine.h"
+#include "shardwise/cli/train_report.h"
 #include "shardwise/cli/units.h"
 #include "shardwise/plan/sizes.h"
 

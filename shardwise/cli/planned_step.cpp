@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "shardwise/cli/report.h"
 #include "shardwise/cli/saved_machine.h"
+#include "shardwise/cli/train_report.h"
 #include "shardwise/cli/units.h"
 #include "shardwise/plan/sizes.h"
 #include "shardwise/train/loop.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/cli/report.h"
+#include "shardwise/cli/train_report.h"
 
 namespace shardwise::cli {
 

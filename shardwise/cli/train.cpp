@@ -18,10 +18,10 @@
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/profile_report.h"
 #include "shardwise/cli/ranks.h"
-#include "shardwise/cli/report.h"
 #include "shardwise/cli/run_figures.h"
 #include "shardwise/cli/train_log.h"
 #include "shardwise/cli/train_progress.h"
+#include "shardwise/cli/train_report.h"
 #include "shardwise/train/loop.h"
 
 namespace shardwise::cli {

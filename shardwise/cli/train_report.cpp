@@ -1,4 +1,4 @@
-#include "shardwise/cli/report.h"
+#include "shardwise/cli/train_report.h"
 
 #include <fmt/format.h>
 
