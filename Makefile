@@ -13,7 +13,7 @@ CTEST = .venv/bin/ctest
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests build-fuzz planner install demo test check-room test-room test-full test-planner figures \
+.PHONY: help setup setup-test build build-tests build-fuzz planner install demo test check-room test-room test-full test-planner test-report figures \
 	curves test-mutations \
 	test-generated-mutations docs bench format check-format test-tidy test-asan test-fuzz test-tsan coverage clean
 
@@ -72,6 +72,7 @@ test-full: build-tests build-fuzz ## run every test with all combinations, delib
 	@SHARDWISE_TEST_FULL=1 $(CTEST) --test-dir build --output-on-failure -j $(TEST_JOBS) --timeout 86400
 	@$(SAY_COVERED)
 	@$(MAKE) --no-print-directory test-planner
+	@$(MAKE) --no-print-directory test-report
 	@$(MAKE) --no-print-directory test-mutations
 	@tests/mpi/two_nodes.sh build
 	@tests/mpi/emulated_hosts.sh build
@@ -85,6 +86,10 @@ figures: build ## draw docs/figures/*.svg from the program's own numbers (tools/
 test-planner: build planner ## check that the planner's page computes what the program does, in node and in Chromium
 	@tools/setup browser
 	@cd tests/planner && SHARDWISE_BUILD=$(CURDIR)/build ../../.venv/bin/python -m unittest wasm_test page_test
+
+test-report: build ## check in Chromium that the page of `shardwise report` shows the figures of its runs
+	@tools/setup browser
+	@cd tests/report && SHARDWISE_BUILD=$(CURDIR)/build ../../.venv/bin/python -m unittest page_test
 
 curves: build-tests ## record and draw docs/figures/curves.svg: the losses of one run under every parallel configuration
 	@rm -f build/curves.json

@@ -14,12 +14,6 @@ namespace {
 
 constexpr int kRecordedSteps = 3;
 
-bool is_collective(std::string_view op) {
-  for (int i = 0; i <= static_cast<int>(comm::Op::fused_reduce_scatter); ++i)
-    if (op == comm::name(static_cast<comm::Op>(i))) return true;
-  return false;
-}
-
 bool is_of_optimizer(std::string_view op) {
   constexpr std::array<std::string_view, 3> kOps = {"square_sum", "adamw", "zero_gradient"};
   return std::ranges::count(kOps, op) > 0;
@@ -81,6 +75,12 @@ std::vector<Measured> time_steps(const StepBench& bench, const Steps& steps, con
 }
 
 }  // namespace
+
+bool is_collective(std::string_view op) {
+  for (int i = 0; i <= static_cast<int>(comm::Op::fused_reduce_scatter); ++i)
+    if (op == comm::name(static_cast<comm::Op>(i))) return true;
+  return false;
+}
 
 StepParts parts_of(const base::Profile& profile) {
   StepParts parts;

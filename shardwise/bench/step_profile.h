@@ -1,6 +1,7 @@
 // Times a training step on several numbers of ranks, and splits its time into parts by what was recorded.
 #pragma once
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "shardwise/base/profile.h"
@@ -20,6 +21,9 @@ struct StepParts {
 
   double total() const { return compute + communication + waiting + optimizer + other; }
 };
+
+/// Returns whether a recorded op is a collective.
+bool is_collective(std::string_view op);
 
 /// Returns the mean over the recorded steps: the outermost ops.
 StepParts parts_of(const base::Profile& profile);

@@ -26,5 +26,6 @@ int merge_command(const Call& call);
 int quantize_command(const Call& call);
 int bench_command(const Call& call);
 int profile_command(const Call& call);
+int report_command(const Call& call);
 
 }  // namespace shardwise::cli

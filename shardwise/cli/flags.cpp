@@ -62,6 +62,14 @@ void add_results(CLI::Option& option, const std::string& key, const json& value,
   }
 }
 
+// CLI11 would read "[a,b]" as two values and "{}" as none if it converted the values to a vector itself.
+CLI::callback_t all_into(std::vector<std::string>& target) {
+  return [&target](const CLI::results_t& given) {
+    target = given;
+    return true;
+  };
+}
+
 /// Removes every `mark` from `text`: CLI11 appends "{false}" to a switch's negative name.
 std::string without(std::string text, const std::string& mark) {
   for (size_t at; (at = text.find(mark)) != std::string::npos;) text.erase(at, mark.size());
@@ -100,18 +108,23 @@ void Flags::argument(const std::string& name, std::optional<std::string>& target
   has_arguments_ = true;
 }
 
+void Flags::arguments(const std::string& name, std::vector<std::string>& target, const std::string& help) {
+  app_->add_option(name, all_into(target), help)
+      ->type_name("")
+      ->group("Arguments")
+      ->expected(CLI::detail::expected_max_vector_size)  // one or more
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  has_arguments_ = true;
+}
+
 void Flags::text(const std::string& names, std::optional<std::string>& target, const std::string& help) {
   add_value(names, help, [&target](const std::string&, const std::string& text) { target = text; });
 }
 
-// CLI11 would read "[a,b]" as two values and "{}" as none if it converted the values to a vector itself.
 void Flags::values(const std::string& names, std::vector<std::string>& target, const std::string& help) {
   const FlagNames parts(names);
-  const CLI::callback_t set = [&target](const CLI::results_t& given) {
-    target = given;
-    return true;
-  };
-  CLI::Option* option = added(app_->add_option(parts.names, set, help))->type_name(parts.value + " ...");
+  CLI::Option* option =
+      added(app_->add_option(parts.names, all_into(target), help))->type_name(parts.value + " ...");
   option->expected(/*value_min=*/1, kMaxValues)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 

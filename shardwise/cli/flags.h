@@ -59,6 +59,8 @@ class Flags {
 
   /// Adds a positional argument such as "DIR"; the order is that of these calls. The --config file has none.
   void argument(const std::string& name, std::optional<std::string>& target, const std::string& help);
+  /// Adds a positional argument that takes all words without a flag, such as "RUN...".
+  void arguments(const std::string& name, std::vector<std::string>& target, const std::string& help);
 
   /// Lists the flags added from now on under this title in the help.
   void group(const std::string& title) { group_ = title; }

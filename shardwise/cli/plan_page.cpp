@@ -68,14 +68,6 @@ ordered_json start_of(const PlanOptions& o, const std::vector<GivenFlag>& given)
   return {{"flags", flags}, {"files", files}};
 }
 
-/// Returns JSON that may stand in a script element: within JSON, "<" is only in strings.
-std::string in_script(const ordered_json& value) {
-  std::string text;
-  for (const char c : json_line(value)) text += c == '<' ? "\\u003c" : std::string(1, c);
-  text.pop_back();  // the end of the line
-  return text;
-}
-
 }  // namespace
 
 std::string page_with(const std::string& page, const PlanOptions& options,
@@ -89,7 +81,7 @@ std::string page_with(const std::string& page, const PlanOptions& options,
   if (!has_flags) return page;
   const size_t null = start + kStart.find("null");
   return std::string(page).replace(null, std::string_view("null").size(),
-                                   in_script(start_of(options, given)));
+                                   in_script(json_line(start_of(options, given))));
 }
 
 int write_page(const PlanOptions& options, const std::vector<GivenFlag>& given) {

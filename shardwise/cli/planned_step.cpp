@@ -10,7 +10,6 @@
 #include "shardwise/cli/train_report.h"
 #include "shardwise/cli/units.h"
 #include "shardwise/plan/sizes.h"
-#include "shardwise/train/loop.h"
 
 namespace shardwise::cli {
 namespace {
@@ -46,9 +45,8 @@ plan::Degrees degrees_of(const train::TrainOptions& options) {
 }
 
 std::optional<double> StepTimes::median() const {
-  constexpr auto kSlow = static_cast<size_t>(train::kFirstProfiledStep - 1);
-  if (seconds.size() <= kSlow) return std::nullopt;
-  std::vector<double> others(seconds.begin() + kSlow, seconds.end());
+  if (seconds.size() <= kFirstSteps) return std::nullopt;
+  std::vector<double> others(seconds.begin() + kFirstSteps, seconds.end());
   std::ranges::sort(others);
   const size_t middle = others.size() / 2;
   return others.size() % 2 == 1 ? others[middle] : (others[middle - 1] + others[middle]) / 2;

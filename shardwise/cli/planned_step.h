@@ -9,6 +9,7 @@
 #include "shardwise/comm/group.h"
 #include "shardwise/plan/training_plan.h"
 #include "shardwise/train/job.h"
+#include "shardwise/train/loop.h"
 
 namespace shardwise::cli {
 
@@ -17,6 +18,9 @@ namespace shardwise::cli {
 plan::TrainingTask training_task(const config::Config& config, const train::TrainOptions& options);
 /// Returns how the options split that step.
 plan::Degrees degrees_of(const train::TrainOptions& options);
+
+/// A run's first steps, in which buffers and pages are new: its times are those of the others.
+inline constexpr auto kFirstSteps = static_cast<size_t>(train::kFirstProfiledStep - 1);
 
 /// The steps of a run.
 struct StepTimes {
@@ -29,8 +33,7 @@ struct StepTimes {
 
   /// Returns the planned seconds of all steps, without evaluations and saves. There must be a plan.
   double planned_run_seconds() const { return static_cast<double>(steps) * planned->total(); }
-  /// Returns the median of the measured steps without the first two, in which buffers and pages are new; no
-  /// value if there are no others.
+  /// Returns the median of the measured steps without kFirstSteps; no value if there are no others.
   std::optional<double> median() const;
 };
 

@@ -38,6 +38,8 @@ constexpr Command kCommands[] = {
     {"quantize", quantize_command, "write a model with int8 or int4 weights"},
     {"bench", bench_command, "time parts of the library on this machine"},
     {"profile", profile_command, "time tensor parallelism over ranks and sizes, or compute it for a machine"},
+    {"report", report_command,
+     "compare training runs: their loss, time, memory and bytes sent, as text or a page"},
 };
 
 void print_help() {

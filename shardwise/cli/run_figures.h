@@ -1,4 +1,4 @@
-// All measurements of a training run as one JSON document, the input of tools/report.
+// All measurements of a training run as one JSON document, the input of `shardwise report` (run_file.h).
 #pragma once
 #include <string>
 #include <vector>

@@ -130,7 +130,7 @@ void add_result_flags(Flags& flags, TrainOptions& o, bool& json) {
   flags.value("--log FILE", o.log,
               "write one JSON line per step, after one with the planned memory; append when resuming");
   flags.value("--report FILE", o.report,
-              "write all measurements of the run as JSON, the input of tools/report");
+              "write all measurements of the run as JSON, the input of shardwise report");
   flags.value("--profile FILE", o.profile,
               "time steps 3 to 5 by op, layer and rank; print tables, and write a Chrome trace");
   flags.on_off("--json", json, "print a JSON summary to standard output at the end");

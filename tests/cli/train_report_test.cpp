@@ -1,8 +1,6 @@
-// The report of a training run, measured next to planned: the JSON document, and the page made from it.
+// The report of a training run, measured next to planned: the JSON document, and a page of it.
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <map>
 #include <regex>
 
 #include "tests/cli/chain.h"
@@ -15,45 +13,18 @@ namespace {
 using namespace shardwise::testing;
 using test::contains;
 
-/// Rows of the page's table of shards: name and cells, with the number of parameters in each row.
-using ShardRows = std::map<std::string, int>;
-
-ShardRows shard_rows_in(const std::string& page) {
-  const std::regex row(
-      R"(<tr><td class=name>([^ <]+)(?: <span class="times">(\d+) layers</span>)?</td>(.*?)</tr>)");
-  ShardRows rows;
-  for (std::sregex_iterator at(page.begin(), page.end(), row), end; at != end; ++at)
-    rows[at->str(1) + at->str(3)] += (*at)[2].matched ? std::stoi(at->str(2)) : 1;
-  return rows;
+/// Returns what `shardwise report` has put into its page for the script.
+json data_of(const std::string& page) {
+  std::smatch data;
+  EXPECT_TRUE(std::regex_search(page, data, std::regex("<script id=\"data\"[^>]*>([^<]*)</script>")));
+  return json::parse(data.str(1));
 }
 
-std::string shard_cell(const json& shape, const std::string& css = "") {
-  std::string sizes;
-  for (const int64_t size : shape) sizes += (sizes.empty() ? "" : " × ") + std::to_string(size);
-  return "<td" + css + ">" + sizes + "</td>";
-}
-
-/// Returns the expected rows of the report's parameters; equal layers share a row.
-ShardRows expected_shard_rows(const json& parameters) {
-  ShardRows rows;
-  for (const json& parameter : parameters) {
-    const json &full = parameter["shape"], &shards = parameter["rank_shapes"];
-    std::string row =
-        std::regex_replace(parameter["name"].get<std::string>(), std::regex("layers\\.\\d+"), "layers.*");
-    row += shard_cell(full);
-    for (const json& shard : shards)
-      row += shard_cell(shard, shard == full ? " class=\"full\"" : " class=\"shard\"");
-    ++rows[row];
-  }
-  return rows;
-}
-
-/// Counts the points of the curve of every step's loss.
-std::ptrdiff_t loss_points_in(const std::string& page) {
-  std::smatch curve;
-  std::regex_search(page, curve, std::regex(R"re(<polyline points="([^"]*)" class="line faint"/>)re"));
-  const std::string points = curve.str(1);
-  return std::count(points.begin(), points.end(), ',');
+/// Returns the values of a field of all elements.
+json column(const json& list, const char* name) {
+  json values = json::array();
+  for (const json& one : list) values.push_back(one.at(name));
+  return values;
 }
 
 class TrainReport : public TrainProgram {};
@@ -82,19 +53,15 @@ TEST_F(TrainReport, WritesAllMeasurementsAndAPage) {
   const json& embedding = figures["parameters"][0];
   EXPECT_EQ(embedding["shape"], (json{259, 24}));
   EXPECT_EQ(embedding["rank_shapes"], (json{{130, 24}, {129, 24}}));
-  Program page({"/usr/bin/env", "python3", SHARDWISE_SOURCE_DIR "/tools/report", file, file});
-  expect_success(page);
-  const std::string html = page.output();
-  for (const char* title :
-       {"Loss", "Comparison with one rank", "Step time", "Peak memory", "Shards of every parameter"}) {
-    EXPECT_PRED2(contains, html, "<h2>" + std::string(title) + "</h2>");
-  }
-  for (const char* part : {"<svg", "waiting for a peer", "130 × 24", "</html>"}) {
-    EXPECT_PRED2(contains, html, part);
-  }
-  EXPECT_EQ(loss_points_in(html), 4);
-  EXPECT_EQ(shard_rows_in(html), expected_shard_rows(figures["parameters"]));
-  EXPECT_FALSE(contains(html, "://")) << "the page must need no network";
+  const std::string page = scratch_ / "report.html";
+  Program report({SHARDWISE_PROGRAM, "report", file, "-o", page});
+  expect_success(report);
+  EXPECT_EQ(report.output(), "");
+  const json shown = data_of(test::contents(page))["runs"][0];
+  EXPECT_EQ(shown["steps"]["loss"], column(figures["steps"], "loss"));
+  EXPECT_EQ(column(shown["ranks"], "sent_bytes"), column(figures["ranks"], "comm_bytes"));
+  EXPECT_EQ(shown["shapes"][0]["rank_shapes"], embedding["rank_shapes"]);
+  EXPECT_FALSE(contains(test::contents(page), "://")) << "the page must need no network";
 }
 
 // The report's name becomes a directory while the run goes on, so the report's final rename fails.

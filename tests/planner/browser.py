@@ -28,7 +28,8 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        self._process.kill()
+        self._session = None
+        self.call("Browser.close")  # a killed browser's own processes would go on writing to the profile
         self._process.wait()
         os.close(self._out)
         os.close(self._in)
