@@ -51,11 +51,11 @@ if(SHARDWISE_LINKER)
 endif()
 
 # Unity builds compile several sources as one, because most of a source's compile time is its headers. Names in unnamed
-# namespaces must therefore be unique within a target. pip and the fuzzer compile once, and a change of the library does not
+# namespaces must therefore be unique within a target. The package alone and the fuzzer compile once, and a change of the library does not
 # recompile the tests, so these have larger groups.
 function(shardwise_unity target)
   set(group 8)
-  if(SKBUILD OR SHARDWISE_FUZZ)
+  if(SHARDWISE_PACKAGE_ONLY OR SHARDWISE_FUZZ)
     set(group 0)  # all
   elseif(target MATCHES "_test$")
     set(group 16)

@@ -1,6 +1,7 @@
 """Runs the program `shardwise` and returns what it prints with --json."""
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -21,6 +22,8 @@ _USAGE_ERROR = 2
 _RANK_VARIABLES = {"SHARDWISE_RANK", "RANK", "TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID",
                    "SLURM_STEP_NUM_TASKS"}
 
+_OURS = Path(__file__).parent / "bin/shardwise"  # of a wheel
+
 Flag = str | int | float | bool | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Mapping[str, Any] | None
 
 
@@ -31,17 +34,24 @@ class Error(RuntimeError):
 
 
 def find() -> str:
-    """Returns the program's path: of SHARDWISE_PROGRAM, of the build tree that this package stands in, or on PATH."""
+    """Returns the program's path: of SHARDWISE_PROGRAM, of this package or the build tree that it stands in, or on PATH."""
     given = os.environ.get("SHARDWISE_PROGRAM")
     tree = Path(__file__).parents[1]  # build/python
-    if given:
-        found = shutil.which(given)
-    else:
-        found = (shutil.which(tree.parent / "shardwise") if tree.name == "python" else None) or shutil.which("shardwise")
+    ours = str(tree.parent / "shardwise" if tree.name == "python" else _OURS)
+    found = shutil.which(given) if given else shutil.which(ours) or shutil.which("shardwise")
     if found is None:
-        raise Error(f"shardwise: the program must be on PATH or named by SHARDWISE_PROGRAM; got {given or 'none'}; "
-                    "`make install PREFIX=DIR` in shardwise's sources installs it as DIR/bin/shardwise")
+        raise Error("shardwise: the program must be in this package, on PATH or named by SHARDWISE_PROGRAM; got "
+                    f"{given or 'none'}; {_why_none()}`make install PREFIX=DIR` in shardwise's sources installs it as "
+                    "DIR/bin/shardwise")
     return found
+
+
+def _why_none() -> str:
+    """Returns why the wheel was built without the program, as cmake/wheel.cmake has written it."""
+    try:
+        return f"the package has none, because {_OURS.with_name('no_program.txt').read_text().strip()}; "
+    except OSError:  # no wheel
+        return ""
 
 
 def run(command: str, flags: Mapping[str, Flag], arguments: Sequence[str | os.PathLike[str]] = (),
@@ -116,14 +126,22 @@ def _run(line: Sequence[str]) -> tuple[int, str, Messages]:
 
 
 def _start(line: Sequence[str], messages: Messages) -> subprocess.Popen[bytes]:
-    environment = {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
     try:
-        return subprocess.Popen(line, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        return subprocess.Popen(line, env=_environment(line[0]), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=messages.writer)
     except OSError as error:
         raise Error(f"shardwise: {line[0]} must be a program that this system runs; got {error.strerror}") from None
     finally:
         messages.start()
+
+
+def _environment(program: str) -> dict[str, str]:
+    environment = {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
+    torch = importlib.util.find_spec("torch") if program == str(_OURS) else None  # is not imported
+    if torch and torch.submodule_search_locations:  # it may be in another directory of packages than shardwise
+        paths = [f"{torch.submodule_search_locations[0]}/lib", environment.get("LD_LIBRARY_PATH", "")]
+        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, paths))
+    return environment
 
 
 def _end(process: subprocess.Popen[bytes], is_interrupt: bool) -> None:

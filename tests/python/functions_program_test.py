@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import pty
+import shutil
 import signal
 import struct
 import subprocess
@@ -69,7 +70,7 @@ class ErrorsTest(Directory):
 
 
 class ProgramTest(Directory):
-    """Which program runs: that of SHARDWISE_PROGRAM, of the build tree, or on PATH."""
+    """Which program runs: that of SHARDWISE_PROGRAM, of the package or its build tree, or on PATH."""
 
     def package(self, tree):
         """Links the package into a tree; returns its PYTHONPATH."""
@@ -96,16 +97,21 @@ class ProgramTest(Directory):
         built.unlink()
         self.assertEqual(self.run_python(package, PATH=path).stdout, "path\n")
 
-    def test_an_installed_package_looks_on_path_only(self):
+    def test_an_installed_package_looks_in_itself_and_on_path_only(self):
         package = self.package("lib/site-packages")
         self.named("neighbor", "lib")
-        self.assertEqual(self.run_python(package, PATH=f"{self.named('path', 'path').parent}:/usr/bin:/bin").stdout, "path\n")
+        path = f"{self.named('path', 'path').parent}:/usr/bin:/bin"
+        self.assertEqual(self.run_python(package, PATH=path).stdout, "path\n")
+        wheel = self.directory / "wheel"
+        shutil.copytree(Path(shardwise.__file__).parent, wheel / "shardwise")
+        self.named("ours", "wheel/shardwise/bin")
+        self.assertEqual(self.run_python(str(wheel), PATH=path).stdout, "ours\n")
 
     def test_without_a_program(self):
         package = self.package("lib/site-packages")
         for variables in ({}, {"SHARDWISE_PROGRAM": "/nowhere/shardwise"}):
             last = self.run_python(package, **variables).stderr.splitlines()[-1]
-            self.assertRegex(last, "^shardwise.Error: shardwise: the program must be on PATH .*SHARDWISE_PROGRAM; got "
+            self.assertRegex(last, "^shardwise.Error: shardwise: the program must be in this package, on PATH or named by SHARDWISE_PROGRAM; got "
                              + variables.get("SHARDWISE_PROGRAM", "none") + "; .*make install")
 
 
