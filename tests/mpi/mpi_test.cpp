@@ -295,7 +295,7 @@ TEST_F(MultiNodeTraining, WhatIsNotCountedIsAbsent) {
   Program shown({SHARDWISE_PROGRAM, "report", report});
   expect_success(shown);
   // The last columns of both ranks are waiting and copied bytes.
-  const std::regex row(R"(report\.json +[01] .* ([^ ]+)\n)");
+  const std::regex row(R"(report\.json +[01] .* ([^ \n]+)\n)");
   const std::string text = shown.output();
   std::vector<std::string> last_cells;
   for (std::sregex_iterator at(text.begin(), text.end(), row), end; at != end; ++at)
