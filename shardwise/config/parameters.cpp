@@ -83,11 +83,11 @@ class TableBuilder {
     const int64_t keys_and_values = latent.qk_nope_head_dim + latent.v_head_dim;
     const auto down = [&](const std::string& module, int64_t features) {
       add(name + module + ".weight", {features, c.hidden_size}, ShardRule::replicated(),
-          ParameterUse::on_residual, init);
+          ParameterUse::on_residual, init, quantized_format(c));
     };
     const auto up = [&](const std::string& module, int64_t of_head, int64_t features) {
       add(name + module + ".weight", {c.num_attention_heads * of_head, features},
-          ShardRule::sharded(/*dim=*/0, heads, of_head), ParameterUse::sharded, init);
+          ShardRule::sharded(/*dim=*/0, heads, of_head), ParameterUse::sharded, init, quantized_format(c));
     };
     down("q_a_proj", latent.q_lora_rank);
     norm(name + "q_a_layernorm", latent.q_lora_rank, Norm::rms, ParameterUse::on_residual);
@@ -120,17 +120,17 @@ class TableBuilder {
     row(name + "down_proj", ShardRule::sharded(/*dim=*/1, ffn), config_.mlp_bias);
   }
 
-  /// Router and experts, which tensor parallelism does not split.
+  /// Router, which is never quantized, and experts, which tensor parallelism does not split.
   void experts(const std::string& name, const Experts& experts) {
     const int64_t n = experts.count, f = experts.intermediate_size, h = config_.hidden_size;
     const Init init = Init::normal(config_.initializer_range);
-    const auto whole = [&](const std::string& of, std::vector<int64_t> shape) {
-      add(name + of, std::move(shape), ShardRule::replicated(), ParameterUse::on_residual, init);
+    const auto whole = [&](const std::string& of, std::vector<int64_t> shape, StorageFormat format) {
+      add(name + of, std::move(shape), ShardRule::replicated(), ParameterUse::on_residual, init, format);
     };
-    whole("gate.weight", {n, h});
-    if (experts.has_score_bias) whole("gate.e_score_correction_bias", {n});
-    whole("experts.gate_up_proj", {n, 2 * f, h});
-    whole("experts.down_proj", {n, h, f});
+    whole("gate.weight", {n, h}, StorageFormat::dense);
+    if (experts.has_score_bias) whole("gate.e_score_correction_bias", {n}, StorageFormat::dense);
+    whole("experts.gate_up_proj", {n, 2 * f, h}, quantized_format(config_));
+    whole("experts.down_proj", {n, h, f}, quantized_format(config_));
     if (experts.shared_size > 0)
       mlp(name + "shared_experts.", base::Split::even("shared ffn", experts.shared_size, ranks()));
   }
