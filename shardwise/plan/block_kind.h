@@ -1,5 +1,7 @@
 // What the costs of a block depend on, so that blocks that are alike are planned once.
 #pragma once
+#include <map>
+#include <optional>
 #include <tuple>
 
 #include "shardwise/plan/workload.h"
@@ -19,6 +21,22 @@ struct BlockKind {
 /// Returns the kind of a block.
 inline BlockKind kind_of(const config::Config& config, int64_t layer) {
   return {config.window_of(layer), config.has_experts(layer)};
+}
+
+/// Returns a layer of each kind.
+inline std::map<BlockKind, int64_t> layers_of_kinds(const config::Config& config) {
+  std::map<BlockKind, int64_t> layers;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    layers.try_emplace(kind_of(config, layer), layer);
+  return layers;
+}
+
+/// Returns the model whose blocks have the MLP that all tokens of `layer` pass through, and no routed
+/// experts.
+inline config::Config without_experts(config::Config config, int64_t layer) {
+  config.intermediate_size = config.mlp_size(layer);
+  config.experts.reset();
+  return config;
 }
 
 /// Returns the workload with a model of three blocks like `layer`: the first is on the embedding's stage, the

@@ -77,14 +77,6 @@ int64_t buffers_of(const Workload& workload) {
   return std::max<int64_t>(of_process + of_heap - saved, 0) + 2 * gathered_key_value_bytes(workload, kRank);
 }
 
-/// Returns a layer of each kind.
-std::map<BlockKind, int64_t> layers_of_kinds(const config::Config& config) {
-  std::map<BlockKind, int64_t> layers;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    layers.try_emplace(kind_of(config, layer), layer);
-  return layers;
-}
-
 }  // namespace
 
 LayerCosts& LayerCosts::operator+=(const LayerCosts& layer) {

@@ -6,27 +6,11 @@
 #include <algorithm>
 #include <limits>
 
+#include "shardwise/plan/divisors.h"
 #include "shardwise/plan/sizes.h"
 
 namespace shardwise::plan {
 namespace {
-
-std::vector<int64_t> divisors(int64_t n) {
-  std::vector<int64_t> found;
-  for (int64_t i = 1; i * i <= n; ++i) {
-    if (n % i != 0) continue;
-    found.push_back(i);
-    if (i != n / i) found.push_back(n / i);
-  }
-  std::ranges::sort(found);
-  return found;
-}
-
-/// Returns the divisors of n that a pin allows.
-std::vector<int64_t> divisors(int64_t n, const std::optional<int64_t>& pin) {
-  if (!pin) return divisors(n);
-  return n % *pin == 0 ? std::vector{*pin} : std::vector<int64_t>{};
-}
 
 /// Returns the powers of two that divide n.
 std::vector<int64_t> powers_of_two(int64_t n) {
