@@ -27,9 +27,9 @@ def plan(config: Described, *, task: Literal["train"] = "train", ranks: int | No
 @overload
 def plan(config: Described, *, task: Literal["infer"], ranks: int | None = None, min_gpus: bool = False,
          machine: Described | None = None, batch_size: int | None = None, dtype: str | None = None,
-         memory_cap: float | None = None, tp: int | None = None, prompt_tokens: int | None = None,
-         new_tokens: int | None = None, quantize: str | None = None, group_size: int | None = None,
-         head: str | None = None, kv_cache_dtype: str | None = None,
+         memory_cap: float | None = None, tp: int | None = None, pp: int | None = None, ep: int | None = None,
+         prompt_tokens: int | None = None, new_tokens: int | None = None, quantize: str | None = None,
+         group_size: int | None = None, head: str | None = None, kv_cache_dtype: str | None = None,
          algorithm: str | None = None) -> InferencePlans: ...
 @overload
 def plan(config: Described, *, shapes: Literal[True], tp: int, task: str = "train", batch_size: int | None = None,

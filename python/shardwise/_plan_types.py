@@ -200,15 +200,18 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class InferenceDegrees:
-    """How generation is split: replicas of the model, each over tp ranks."""
+    """How generation is split: replicas of the model, each over pp stages of tp ranks; ep ranks share the experts of a
+    block, up to tp of one replica, above it of several."""
 
     tp: int
+    pp: int
+    ep: int
     replicas: int
 
 
 @dataclass(frozen=True, slots=True)
 class InferenceMemory:
-    """Bytes of a rank at its peak."""
+    """Bytes of a rank of the stage that needs the most, at its peak."""
 
     total: int
     weights: int
@@ -223,6 +226,8 @@ class ForwardSeconds:
     total: float
     compute: float
     tensor_parallel: float
+    expert_parallel: float
+    pipeline: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +235,16 @@ class InferencePlan:
     """A way to generate that fits."""
 
     degrees: InferenceDegrees
+    peak_stage: int
+    """The pipeline stage that needs the most memory."""
     memory_bytes: InferenceMemory
     prompt_seconds: ForwardSeconds
     """Until every text has its first token."""
     token_seconds: ForwardSeconds
-    """Of one more token of each text."""
+    """Of one more token of each text: all texts of a replica pass its stages as one batch."""
+    pipelined_token_seconds: float | None
+    """Of the same, if the texts of a replica are as many micro-batches as it has stages; None with one stage, or with
+    fewer texts than stages. Rates and sums have the shorter of the two."""
     tokens_per_second: float
     seconds: float
     """Until all texts are complete."""

@@ -15,7 +15,7 @@ struct InferenceReport {
   int64_t usable_bytes;  // that a rank may fill
 };
 
-/// Returns a table of the fastest plans, at most `rows`, and why other splits are refused.
+/// Returns a table of the fastest plans, and why other splits are refused, at most `rows` of each.
 std::string to_text(const InferenceReport& report, int64_t rows);
 /// Returns a line with one JSON object.
 std::string to_json(const InferenceReport& report);

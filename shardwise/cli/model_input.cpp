@@ -23,8 +23,8 @@ config::Config model_config_to_plan(const std::string& command, const std::strin
 config::Config model_config_of(const std::string& command, const std::string& model) {
   config::Config config = model_config_to_plan(command, model);
   TORCH_CHECK_VALUE(!can_only_be_planned(config), command,
-                    ": --model must have neither experts nor latent attention, for which only training is "
-                    "planned; got model_type ",
+                    ": --model must have neither experts nor latent attention, of which only memory and time "
+                    "are planned; got model_type ",
                     config.model_type, " [SW0813]");
   return config;
 }

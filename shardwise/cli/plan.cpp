@@ -48,7 +48,9 @@ InferenceReport inference_report(const PlanOptions& o) {
   const plan::InferenceTask task = inference_task(o);
   const plan::Machine machine = machine_of(o);
   const std::optional<int64_t> cap = memory_cap_in_bytes("plan", o.memory_cap);
-  return {*o.model, task, machine, plan::search(task, machine, pins_of(o).tp, cap),
+  const plan::Pins pins = pins_of(o);
+  return {*o.model, task, machine,
+          plan::search(task, machine, {.tp = pins.tp, .pp = pins.pp, .ep = pins.ep}, cap),
           machine.usable_bytes(cap)};
 }
 

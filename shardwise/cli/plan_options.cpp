@@ -65,10 +65,8 @@ std::vector<OptionalFlag> optional_flags(const PlanOptions& o) {
   using enum OptionalFlag::Of;
   const bool grows_sequence = o.largest == "seq";
   return {{"--seq-len", training, true, !grows_sequence, o.sequence_length.has_value()},
-          {"--pp", training, false, false, o.pins.pp.has_value()},
           {"--dp", training, false, false, o.pins.dp.has_value()},
           {"--cp", training, false, false, o.pins.cp.has_value()},
-          {"--ep", training, false, false, o.pins.ep.has_value()},
           {"--micro-batch-size", training, false, false, o.pins.micro_batch_size.has_value()},
           {"--zero", training, false, true, o.zero.has_value()},
           {"--recompute", training, false, true, o.recompute.has_value()},
@@ -83,6 +81,8 @@ std::vector<OptionalFlag> optional_flags(const PlanOptions& o) {
           {"--kv-cache-dtype", inference, false, true, o.cache_dtype.has_value()},
           {"--batch-size", both, true, false, o.batch_size.has_value()},
           {"--tp", both, true, true, o.pins.tp.has_value()},
+          {"--pp", both, false, false, o.pins.pp.has_value()},
+          {"--ep", both, false, false, o.pins.ep.has_value()},
           {"--ranks", both, false, true, o.ranks != 0},
           {"--min-gpus", both, false, false, o.min_gpus},
           {"--shapes", both, true, false, o.shapes},
@@ -135,6 +135,10 @@ void add_flags(Flags& flags, PlanOptions& o) {
               "of collectives that were not measured: ring, two-shot or tree [the machine's: ring]");
   flags.value("--memory-cap GB", o.memory_cap, "memory that a rank may fill [the device's, less a reserve]");
   flags.value("--tp,--tensor-parallel-size N", o.pins.tp, "ranks of tensor parallelism [every number]");
+  flags.value("--pp,--pipeline-parallel-size N", o.pins.pp, "pipeline stages [every number]");
+  flags.value(
+      "--ep,--expert-parallel-size N", o.pins.ep,
+      "ranks that share the experts of a block: of tp, cp and dp, or of tp and replicas [every number]");
   flags.group("Inference");
   flags.value("--prompt-tokens N", o.prompt_tokens, "tokens of a prompt [512]");
   flags.value("--new-tokens N", o.new_tokens, "tokens to generate of each text [128]");
@@ -146,11 +150,8 @@ void add_flags(Flags& flags, PlanOptions& o) {
   flags.group("Training; degrees that the plans must have");
   flags.value("--seq-len N", o.sequence_length,
               "tokens of a sequence [4096, or what the model has positions for]");
-  flags.value("--pp,--pipeline-parallel-size N", o.pins.pp, "pipeline stages");
   flags.value("--dp,--data-parallel-size N", o.pins.dp, "ranks of data parallelism");
   flags.value("--cp,--context-parallel-size N", o.pins.cp, "ranks that split each sequence");
-  flags.value("--ep,--expert-parallel-size N", o.pins.ep,
-              "ranks, of those of tp, cp and dp, that split the experts of a block");
   flags.value("--micro-batch-size N", o.pins.micro_batch_size,
               "sequences of a micro-batch [every power of two]");
   flags.value(
@@ -243,7 +244,7 @@ plan::TrainingTask training_task(const PlanOptions& o) {
 
 plan::InferenceTask inference_task(const PlanOptions& o) {
   plan::InferenceTask task;
-  task.config = model_config_of("plan", *o.model);
+  task.config = model_config_to_plan("plan", *o.model);
   TORCH_CHECK_VALUE(!o.quantize || !task.config.quantization,
                     "plan: --quantize needs a model that is not quantized; got ",
                     task.config.quantization ? task.config.quantization->text() : "", " [SW0774]");

@@ -19,7 +19,7 @@ struct PlanOptions {
   // Of training.
   std::optional<int64_t> sequence_length, zero;
   std::optional<std::string> recompute, gradient_dtype, overlap;
-  plan::Pins pins;  // tp is one of inference too
+  plan::Pins pins;  // tp, pp and ep are of inference too
   // Of inference.
   std::optional<int64_t> prompt_tokens, new_tokens, group_size;
   std::optional<std::string> quantize, head, cache_dtype;

@@ -1,15 +1,22 @@
 #include "shardwise/plan/generation.h"
 
-#include <algorithm>
+#include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "shardwise/plan/block_kind.h"
+#include "shardwise/plan/routed_experts.h"
 #include "shardwise/plan/sizes.h"
 
 namespace shardwise::plan {
 namespace {
 
-/// One sequence with all rows, under TP.
+/// One sequence with all rows, under TP, without experts.
 Workload workload_of(const Generation& g) {
-  Workload workload{.config = g.config, .tp = g.tp, .parallelism = Parallelism::tp};
+  Workload workload{.config = without_experts(g.config, g.config.num_hidden_layers - 1),
+                    .tp = g.tp,
+                    .parallelism = Parallelism::tp};
   workload.sequence_length = g.rows;
   workload.batch_size = 1;
   workload.element_bytes = g.element_bytes;
@@ -53,24 +60,35 @@ class Forward {
       : generation_(generation), workload_(workload_of(generation)), sizes_(workload_, rank) {}
 
   Allocations persistent(int rank) const {
-    const int64_t d = generation_.config.head_dim, layers = generation_.config.num_hidden_layers;
-    const int64_t row_bytes = generation_.has_int8_cache ? d + kScaleBytes : d * generation_.element_bytes;
-    const int64_t per_token = 2 * layers * sizes_.shard().kv_heads * row_bytes;
-    const int64_t by_parameters = local_parameter_count(workload_, rank) * generation_.element_bytes;
-    return {{"weights", generation_.weight_bytes.value_or(by_parameters)},
+    const int64_t per_token = generation_.config.num_hidden_layers *
+                              cached_bytes_per_block(generation_.config, sizes_.shard().kv_heads,
+                                                     generation_.element_bytes, generation_.has_int8_cache);
+    return {{"weights", weight_bytes(rank)},
             {"dequantized rows", dequantized_bytes()},
             {"keys and values", generation_.cached_tokens * per_token},
             {"rotary tables", rotary_bytes()}};
   }
 
   MemorySnapshots snapshots() const {
-    return {embedding(), attention(), output(), mlp_input(), mlp(), head()};
+    MemorySnapshots all{attention(), output(), mlp_input(), mlp()};
+    if (generation_.config.experts) all.push_back(experts());
+    if (generation_.has_embedding) all.insert(all.begin(), embedding());
+    if (generation_.has_head) all.push_back(head());
+    return all;
   }
 
  private:
+  int64_t weight_bytes(int rank) const {
+    if (generation_.weight_bytes) return *generation_.weight_bytes;
+    TORCH_INTERNAL_ASSERT(!generation_.config.experts, "the workload has none");
+    return local_parameter_count(workload_, rank) * generation_.element_bytes;
+  }
   /// Bytes of the cos and sin tables: half of the rotated elements each.
   int64_t rotary_bytes() const {
-    const auto rotated = static_cast<int64_t>(2 * config::inverse_frequencies(generation_.config).size());
+    const auto& latent = generation_.config.latent_attention;
+    const auto rotated =
+        latent ? latent->qk_rope_head_dim
+               : static_cast<int64_t>(2 * config::inverse_frequencies(generation_.config).size());
     return generation_.longest_cache * rotated * workload_.accumulator_bytes();
   }
   /// Bytes of the dequantized rows of the block's largest GEMM, as quant/product.cpp multiplies them.
@@ -103,13 +121,21 @@ class Forward {
     return {"product workspace", uses_tiles ? tiled_product_bytes(rows, in) : 0};
   }
   /// The longest sequence's keys and values of one layer, as attention of many new rows reads them.
-  int64_t dequantized_cache_bytes() const {
-    return 2 * sizes_.shard().kv_heads * generation_.longest_cache * generation_.config.head_dim *
+  int64_t unpacked_cache_bytes() const {
+    return (sizes_.key_features() + sizes_.value_features()) * generation_.longest_cache *
            generation_.element_bytes;
+  }
+  /// Latents of the rows and their norms, and the queries of one row of each sequence that read cached ones.
+  Allocations latents() const {
+    const auto& latent = generation_.config.latent_attention;
+    if (!latent) return {};
+    const int64_t of_query = sizes_.shard().heads * (latent->cached_features() + latent->kv_lora_rank);
+    return {{"latents", 2 * sizes_.features(latent->q_lora_rank + latent->cached_features())},
+            {"queries of latents", generation_.sequences * of_query * generation_.element_bytes}};
   }
   int64_t hidden_size() const { return generation_.config.hidden_size; }
   Allocation attention_output() const {
-    return {text_of(SavedTensor::attention_output), sizes_.features(sizes_.query_features())};
+    return {text_of(SavedTensor::attention_output), sizes_.features(sizes_.output_features())};
   }
   Allocation qkv() const { return {"q|k|v", sizes_.features(sizes_.qkv_features())}; }
 
@@ -125,8 +151,10 @@ class Forward {
   /// Attention of one sequence; with several, of the last one, next to the outputs of the others.
   MemorySnapshot attention() const {
     Allocations allocations{hidden("block input"), hidden("norm1"), qkv(), attention_output(), scratch()};
-    if (generation_.has_int8_cache && generation_.rows > kRowsOneByOne)
-      allocations.push_back({"dequantized keys and values", dequantized_cache_bytes()});
+    const bool unpacks = generation_.has_int8_cache || generation_.config.latent_attention;
+    if (unpacks && generation_.rows > kRowsOneByOne)
+      allocations.push_back({"dequantized keys and values", unpacked_cache_bytes()});
+    for (Allocation& allocation : latents()) allocations.push_back(std::move(allocation));
     if (generation_.sequences == 1) {
       allocations.push_back({"heads", qkv().bytes});
       allocations.push_back({"lse", sizes_.shard().heads * sizes_.statistics(sizes_.shard().rows)});
@@ -138,7 +166,7 @@ class Forward {
   MemorySnapshot output() const {
     return {"attention partial sum",
             {hidden("block input"), hidden("norm1"), qkv(), attention_output(), partial_sum(),
-             product_workspace(hidden_size(), sizes_.query_features())}};
+             product_workspace(hidden_size(), sizes_.output_features())}};
   }
   MemorySnapshot mlp_input() const {
     const int64_t inner = sizes_.inner_features();
@@ -156,6 +184,23 @@ class Forward {
              {text_of(SavedTensor::down_input), sizes_.features(sizes_.shard().ffn)},
              partial_sum(),
              product_workspace(hidden_size(), sizes_.shard().ffn)}};
+  }
+  /// Rows in the order of their experts, what is inside those, and their results.
+  MemorySnapshot experts() const {
+    const config::Config& c = generation_.config;
+    const RoutedExperts shard = routed_experts(c, {generation_.tp, generation_.ep}, generation_.rows);
+    const auto features = [&](int64_t count) {
+      return static_cast<int64_t>(shard.rows * static_cast<double>(count)) * generation_.element_bytes;
+    };
+    return {"experts",
+            {hidden("residual stream"),
+             hidden("norm2"),
+             {text_of(SavedTensor::router_scores), sizes_.statistics(generation_.rows * c.experts->count)},
+             {text_of(SavedTensor::expert_input), features(hidden_size())},
+             {text_of(SavedTensor::expert_gate_and_up), features(2 * shard.features)},
+             {text_of(SavedTensor::expert_down_input), features(shard.features)},
+             {text_of(SavedTensor::expert_output), features(hidden_size())},
+             partial_sum()}};
   }
   /// The head reads the rows whose next token is sampled; log probabilities widen the logits of one row.
   MemorySnapshot head() const {
@@ -180,6 +225,15 @@ class Forward {
 };
 
 }  // namespace
+
+int64_t cached_bytes_per_block(const config::Config& config, int64_t kv_heads, int64_t element_bytes,
+                               bool has_int8_cache) {
+  const auto row = [&](int64_t features) {
+    return has_int8_cache ? features + kScaleBytes : features * element_bytes;
+  };
+  if (config.latent_attention) return row(config.latent_attention->cached_features());
+  return 2 * kv_heads * row(config.head_dim);
+}
 
 GenerationPeak generation_peak(const Generation& generation, int rank) {
   const Forward forward(generation, rank);

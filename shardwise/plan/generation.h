@@ -8,7 +8,7 @@ namespace shardwise::plan {
 
 /// The largest batch of a run.
 struct Generation {
-  config::Config config;        // of the model
+  config::Config config;        // of the model; with experts, they are in all its blocks
   int tp = 1;                   // number of ranks
   int64_t element_bytes = 4;    // of weights, activations and caches that are not int8: 4 or 2
   int64_t rows = 1;             // tokens of one forward, over all its sequences
@@ -17,13 +17,21 @@ struct Generation {
   int64_t cached_tokens = 1;    // total capacity of all sequences' caches
   int64_t longest_cache = 1;    // capacity of the largest
   bool has_int8_cache = false;  // keys and values in int8, with a float per row
-  /// Bytes of the rank's weights; without a value each parameter takes element_bytes.
+  /// Bytes of the rank's weights; without a value, which a model with experts needs, each parameter takes
+  /// element_bytes.
   std::optional<int64_t> weight_bytes = {};
   bool gathers_logits = false;       // some token is sampled from all logits, which every rank then gathers
   bool wants_logprobs = false;       // of some token
   bool attends_by_tiles = false;     // AVX-512 BF16 or AMX computes attention of bf16
   bool multiplies_by_tiles = false;  // AMX multiplies packed bf16 weights
+  int64_t ep = 1;                    // ranks that share the experts (routed_experts.h)
+  bool has_embedding = true, has_head = true;  // on the rank's pipeline stage
 };
+
+/// Returns the bytes that a rank caches of a token in one block: keys and values of its KV heads, or the
+/// latents, which every rank needs for its heads. In int8, each of these rows has a float.
+int64_t cached_bytes_per_block(const config::Config& config, int64_t kv_heads, int64_t element_bytes,
+                               bool has_int8_cache);
 
 /// The largest memory of a rank in generation, tensor by tensor.
 struct GenerationPeak {

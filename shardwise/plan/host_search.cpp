@@ -49,7 +49,7 @@ InferenceSearchResult search_host(const InferenceTask& task, const Host& host) {
   InferenceTask of_ranks = task;
   for (const auto& [ranks, machine] : host.machines) {
     of_ranks.ranks = ranks;
-    add(all, search(of_ranks, machine, /*tp=*/ranks, host.bytes_of_rank(ranks)));
+    add(all, search(of_ranks, machine, InferencePins{.tp = ranks}, host.bytes_of_rank(ranks)));
   }
   std::ranges::stable_sort(all.plans, {},
                            [&](const InferencePlan& plan) { return plan.seconds(task.new_tokens); });

@@ -127,8 +127,8 @@ TEST(Plan, EndsWithOneIfNothingFits) {
 }
 
 TEST(PlanInference, PrintsEverySplitThatFits) {
-  const Outcome found =
-      plan({"--task", "infer", "--model", "llama-3.1-70b", "--ranks", "8", "--batch-size", "16"});
+  const Outcome found = plan(
+      {"--task", "infer", "--model", "llama-3.1-70b", "--ranks", "8", "--batch-size", "16", "--pp", "1"});
   EXPECT_EQ(found.code, 0) << found.errors;
   EXPECT_EQ(found.errors, "");
   for (const char* part :
@@ -136,6 +136,45 @@ TEST(PlanInference, PrintsEverySplitThatFits) {
         "tp  replicas", "3 plans fit, 1 do not\nrefused:\n  tp 1 replicas 8: a rank needs"})
     EXPECT_NE(found.output.find(part), std::string::npos) << part << "\n" << found.output;
   EXPECT_EQ(plan({"--task", "infer", "--model", "llama-3.1-405b", "--ranks", "1"}).code, 1);
+}
+
+TEST(PlanInference, PrintsStagesAndSharesOfExpertsThatPlansHave) {
+  const Words words{"--task", "infer", "--model", "mixtral-8x7b", "--ranks", "8", "--batch-size", "16"};
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), words.begin(), words.end());
+    return plan(more);
+  };
+  const std::string all = with({"--rows", "1000"}).output;
+  for (const char* part :
+       {"plan: mixtral-8x7b, 46.70B parameters in bf16, 8 x h100; 16 texts", "tp  pp  ep  replicas",
+        "of it tp  of it ep  of it pp  pipelined ms  tokens/s", "\n  tp 1 replicas 8: a rank needs"})
+    EXPECT_NE(all.find(part), std::string::npos) << part << "\n" << all;
+  const std::string pinned = with({"--pp", "1", "--ep", "1", "--rows", "2"}).output;
+  EXPECT_EQ(pinned.find("pipelined"), std::string::npos) << pinned;
+  EXPECT_NE(pinned.find("\ntp  replicas  GB"), std::string::npos) << pinned;
+  const std::string short_list = with({"--rows", "1", "--memory-cap", "30"}).output;
+  EXPECT_NE(short_list.find(" more splits\n"), std::string::npos) << short_list;
+  const json found = json::parse(with({"--tp", "2", "--pp", "2", "--ep", "4", "--json"}).output);
+  ASSERT_EQ(found["plans"].size(), 1u);
+  const json& one = found["plans"][0];
+  EXPECT_EQ(one["degrees"], (json{{"tp", 2}, {"pp", 2}, {"ep", 4}, {"replicas", 2}}));
+  for (const char* part : {"expert_parallel", "pipeline"}) EXPECT_GT(one["token_seconds"][part], 0) << part;
+  const double token =
+      std::min(one["token_seconds"]["total"].get<double>(), one["pipelined_token_seconds"].get<double>());
+  EXPECT_NEAR(one["seconds"].get<double>(), one["prompt_seconds"]["total"].get<double>() + 127 * token, 1e-9);
+  EXPECT_NEAR(one["tokens_per_second"].get<double>() * token, 16, 1e-9);
+  EXPECT_TRUE(
+      json::parse(with({"--pp", "1", "--json"}).output)["plans"][0]["pipelined_token_seconds"].is_null());
+}
+
+// 61 blocks cache 576 features of a token in two bytes each, on every rank of tp.
+TEST(PlanInference, PlansLatentAttention) {
+  const json found = json::parse(plan({"--task", "infer", "--model", "deepseek-v3", "--ranks", "32", "--tp",
+                                       "8", "--pp", "1", "--batch-size", "8", "--machine", "h200", "--json"})
+                                     .output);
+  EXPECT_EQ(found["parameters"], 671'026'419'200);
+  ASSERT_GT(found["plans"].size(), 0u);
+  for (const json& one : found["plans"]) EXPECT_EQ(one["memory_bytes"]["cache"], 2 * 640 * 70'272);
 }
 
 TEST(PlanInference, QuantizesAsAsked) {
@@ -331,8 +370,8 @@ TEST_F(BadInput, Plan) {
                                              {"--kv-cache-dtype", "int8"}})
     refused({{flag, value}}, {flag, "--task infer", "--task train"});
   for (const auto& [flag, value] : Arguments{{"--seq-len", "8"},
-                                             {"--pp", "2"},
                                              {"--dp", "2"},
+                                             {"--cp", "2"},
                                              {"--micro-batch-size", "1"},
                                              {"--zero", "1"},
                                              {"--recompute", "full"},
@@ -376,8 +415,8 @@ TEST_F(BadInput, Plan) {
                                              {"--why", ""},
                                              {"--shapes", ""}})
     refused({{"--largest", "seq"}, {flag, value}}, {flag});
-  refused({{"--model", "mixtral-8x7b"}, {"--task", "infer"}},
-          {"--model", "experts", "only training", "mixtral"});
+  for (const char* flag : {"--pp", "--ep"})
+    refused({{"--task", "infer"}, {"--largest", "kv"}, {flag, "1"}}, {"--largest", flag});
   expect_refused("plan", {{"--model", "deepseek-v3"}, {"--shapes", ""}, {"--tp", "2"}},
                  {"--model", "latent attention", "deepseek_v3"});
   refused({{"--why", ""}, {"--json", ""}}, {"--why", "--json"});
@@ -407,11 +446,14 @@ TEST_F(BadInput, Plan) {
     changes["--task"] = "infer";
     refused(changes, named);
   };
-  for (const char* flag : {"--prompt-tokens", "--new-tokens", "--batch-size", "--tp"}) {
+  for (const char* flag : {"--prompt-tokens", "--new-tokens", "--batch-size", "--tp", "--pp", "--ep"}) {
     refused_inference({{flag, "0"}}, {flag, "got 0"});
     refused_inference({{flag, "99999999999"}}, {flag, "99999999999"});
   }
   refused_inference({{"--tp", "3"}}, {"divide", "8 ranks", "3"});
+  refused_inference({{"--tp", "4"}, {"--pp", "4"}}, {"divide", "8 ranks", "tp 4 and pp 4"});
+  refused_inference({{"--ep", "2"}}, {"ep", "experts of a block, 1", "got 2"});
+  refused_inference({{"--model", "mixtral-8x7b"}, {"--ep", "16"}}, {"ep", "experts of a block, 8", "got 16"});
   refused_inference({{"--prompt-tokens", "131072"}}, {"--prompt-tokens", "131071"});
   refused_inference({{"--prompt-tokens", "131000"}, {"--new-tokens", "73"}}, {"--new-tokens", "72"});
   refused_inference({{"--quantize", "int2"}}, {"--quantize", "int4", "int2"});

@@ -168,7 +168,7 @@ TEST(InferencePlan, AWindowLimitsWhatATokenReads) {
 
 TEST(InferenceSearch, GivesEverySplitOnceFastestFirstOrAReason) {
   const InferenceSearchResult found =
-      search(task_of("llama-3.1-70b", 8, 16), built_in_machine("h100"), {}, {});
+      search(task_of("llama-3.1-70b", 8, 16), built_in_machine("h100"), {.pp = 1}, {});
   std::vector<int64_t> fitting;
   double before = 0;
   for (const InferencePlan& plan : found.plans) {
@@ -186,14 +186,14 @@ TEST(InferenceSearch, GivesEverySplitOnceFastestFirstOrAReason) {
 
 TEST(InferenceSearch, NamesTheRuleThatASplitBreaks) {
   const Machine machine = built_in_machine("h100");
-  const InferenceSearchResult found = search(task_of("gpt2", 24, 3), machine, {}, {});
+  const InferenceSearchResult found = search(task_of("gpt2", 24, 3), machine, {.pp = 1}, {});
   std::map<int64_t, std::string> reasons;
   for (const RefusedInference& one : found.refused) reasons[one.degrees.tp] = one.reason;
   EXPECT_EQ(reasons[24], "tp 24 is more than the 12 query heads");
   EXPECT_EQ(reasons[4], "6 replicas are more than the 3 texts");
-  EXPECT_EQ(search(task_of("gpt2", 24, 3), machine, 12, {}).plans.size(), 1u);
+  EXPECT_EQ(search(task_of("gpt2", 24, 3), machine, {.tp = 12, .pp = 1}, {}).plans.size(), 1u);
   EXPECT_EQ(search(task_of("gpt2", 24, 24), machine, {}, 1'000'000).plans.size(), 0u);
-  EXPECT_THROW(search(task_of("gpt2", 24, 3), machine, 5, {}), c10::ValueError);
+  EXPECT_THROW(search(task_of("gpt2", 24, 3), machine, {.tp = 5}, {}), c10::ValueError);
   EXPECT_THROW(search(task_of("gpt2", 24, 3), machine, {}, 0), c10::ValueError);
 }
 

@@ -93,6 +93,10 @@ class PlanTest(Directory):
         result = self.check(shardwise.InferencePlans, "llama-3.1-8b", "--task", "infer", "--ranks", 2, "--batch-size", 8,
                             "--quantize", "int4", task="infer", ranks=2, batch_size=8, quantize="int4")
         self.assertEqual({plan.degrees.tp for plan in result.plans}, {1, 2})
+        mixture = self.check(shardwise.InferencePlans, "mixtral-8x7b", "--task", "infer", "--ranks", 8, "--batch-size", 8, "--pp", 2, "--ep", 2,
+                             task="infer", ranks=8, batch_size=8, pp=2, ep=2)
+        self.assertEqual({plan.degrees.ep * plan.degrees.pp for plan in mixture.plans}, {4})
+        self.assertTrue(all(plan.pipelined_token_seconds > 0 for plan in mixture.plans if plan.degrees.replicas < 8))
         refused = self.check(shardwise.InferencePlans, "llama-3.1-8b", "--task", "infer", "--ranks", 2, task="infer", ranks=2)
         self.assertTrue(refused.refused)
 

@@ -7,8 +7,10 @@ function axesOf(degrees) {
   return Object.entries(degrees).filter(([name]) => kAxes.includes(name));
 }
 
+/// Leaves out one rank of ep, and of generation one stage.
 function axesText(degrees) {
-  return axesOf(degrees).filter(([name, degree]) => name !== "ep" || degree > 1).flat().join(" ");
+  const optional = "replicas" in degrees ? ["pp", "ep"] : ["ep"];
+  return axesOf(degrees).filter(([name, degree]) => !optional.includes(name) || degree > 1).flat().join(" ");
 }
 
 /// Returns the first plan of each combination of axes: plans are sorted by time.
@@ -68,6 +70,9 @@ const kInferColumns = [
   ["prompts ms", (p) => milliseconds(p.prompt_seconds.total, 2)],
   ["token ms", (p) => milliseconds(p.token_seconds.total, 2)],
   ["of it tp", (p) => milliseconds(p.token_seconds.tensor_parallel, 2)],
+  ["of it ep", (p) => milliseconds(p.token_seconds.expert_parallel, 2)],
+  ["of it pp", (p) => milliseconds(p.token_seconds.pipeline, 2)],
+  ["pipelined ms", (p) => (p.pipelined_token_seconds === null ? "-" : milliseconds(p.pipelined_token_seconds, 2))],
   ["tokens/s", (p) => p.tokens_per_second.toFixed(1)],
   ["all texts s", (p) => p.seconds.toFixed(2)],
 ];
@@ -82,13 +87,15 @@ function tableOf(report) {
   const axes = plans.length ? axesOf(plans[0].degrees).map(([name]) => name) : [];
   const headings = [...axes, ...columns.map(([heading]) => heading)];
   const rowOfPlan = (p) => [...axesOf(p.degrees).map(([, degree]) => degree), ...columns.map(([, cell]) => cell(p))].map(String);
-  return withoutUnusedAxes([headings, ...plans.map(rowOfPlan)]);
+  return withoutUnusedColumns([headings, ...plans.map(rowOfPlan)], isInference(report) ? kInferUnused : kTrainUnused);
 }
 
-/// Leaves out the columns of cp and ep if every plan has one rank of them.
-function withoutUnusedAxes([headings, ...rows]) {
-  const isUsed = (heading, column) =>
-    !["cp", "ep"].includes(heading) || rows.some((row) => !["1", "0.0"].includes(row[column]));
+/// The columns that are left out if every plan has one of these cells.
+const kTrainUnused = {cp: ["1", "0.0"], ep: ["1", "0.0"]};
+const kInferUnused = {pp: ["1"], ep: ["1"], "of it ep": ["0.00"], "of it pp": ["0.00"], "pipelined ms": ["-"]};
+
+function withoutUnusedColumns([headings, ...rows], unused) {
+  const isUsed = (heading, column) => !(heading in unused) || rows.some((row) => !unused[heading].includes(row[column]));
   const used = headings.map(isUsed);
   return [headings, ...rows].map((row) => row.filter((_, column) => used[column]));
 }
