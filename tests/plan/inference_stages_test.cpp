@@ -39,6 +39,13 @@ TEST(InferenceStages, ATiedHeadIsOnTwoStages) {
   EXPECT_EQ(plan.memory.weights, 2 * (4 * 7'087'872 + int64_t{50'257} * 768 + 1024 * 768));
 }
 
+// Llama-3.2-1B's too: the last of two stages has 8 blocks of 60,821,504, the copy, and the norm.
+TEST(InferenceStages, TheLastStageHasACopyOfATiedHead) {
+  const InferencePlan plan = evaluate(task_of("llama-3.2-1b", 2, 1), {.pp = 2}, built_in_machine("h100"));
+  EXPECT_EQ(plan.peak_stage, 1);
+  EXPECT_EQ(plan.memory.weights, 2 * (8 * int64_t{60'821'504} + int64_t{128'256} * 2048 + 2048));
+}
+
 // 61 blocks on four stages: 16, 15, 15 and 15. The first stage has 3 small blocks, the second none.
 TEST(InferenceStages, BlocksOfDifferentKindsCountEach) {
   constexpr int64_t h = 7168,
@@ -75,7 +82,10 @@ TEST(InferenceStages, ATokenPassesAllStagesAndTheMessagesBetween) {
     EXPECT_EQ(one.token.pipeline, 0);
     EXPECT_EQ(one.prompts.pipeline, 0);
     EXPECT_FALSE(one.pipelined_token);
+    const InferenceTask text = task_of(preset, 12, 1);  // whose prompt is one forward
+    const double prompt = evaluate(text, {}, machine).prompts.compute;
     for (const int64_t pp : {2, 3, 12}) {
+      EXPECT_NEAR(evaluate(text, {.pp = pp}, machine).prompts.compute / prompt, 1, 1e-9) << preset;
       const InferencePlan plan = evaluate(task, {.pp = pp}, machine);
       EXPECT_NEAR(plan.token.compute / one.token.compute, 1, 1e-9) << preset;
       // Hidden states of five rows, and at last their ids of eight bytes.
