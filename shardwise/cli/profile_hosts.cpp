@@ -79,7 +79,8 @@ plan::Machine network_machine(const HostNetwork& network, int64_t ranks, int64_t
   machine.across_nodes = plan::Link{{of_rank, source},
                                     {bytes_of_ring_per_sent(network, ranks, element_bytes), source},
                                     {delay, source},
-                                    {delay / static_cast<double>(ranks - 1), source}};
+                                    {delay / static_cast<double>(ranks - 1), source},
+                                    /*processor_share=*/{0, source}};
   return machine;
 }
 

@@ -17,7 +17,7 @@ plan::Machine memory_alone(int64_t ranks) {
   const plan::Rate rate({{1, 1}}, "not read");
   machine.rates_16_bit = machine.rates_32_bit = {unit, rate, rate, rate, rate, rate, rate};
   machine.memory_bytes_per_second = machine.update_bytes_per_second = unit;
-  machine.within_node = {unit, unit, unit, unit};
+  machine.within_node = {unit, unit, unit, unit, unit};
   return machine;
 }
 

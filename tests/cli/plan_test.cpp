@@ -422,6 +422,10 @@ TEST_F(BadInput, Plan) {
   refused({{"--why", ""}, {"--json", ""}}, {"--why", "--json"});
   refused({{"--zero", "4"}}, {"--zero", "got 4"});
   refused({{"--recompute", "some"}}, {"--recompute", "selective", "some"});
+  refused({{"--algorithm", "butterfly"}}, {"two-shot", "butterfly"});
+  refused({{"--overlap", "maybe"}}, {"--overlap", "on", "maybe"});
+  refused({{"--gradient-dtype", "float8"}}, {"--gradient-dtype", "float32", "float8"});
+  refused({{"--gradient-dtype", "bfloat16"}, {"--dtype", "float32"}}, {"no narrower", "bfloat16", "float32"});
   refused({{"--dtype", "fp8"}}, {"--dtype", "bfloat16", "fp8"});
   const auto refused_shapes = [&](const Arguments& changes, const std::vector<std::string>& named) {
     Arguments arguments{{"--model", "gpt2"}, {"--shapes", ""}, {"--tp", "2"}};

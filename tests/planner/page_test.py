@@ -97,7 +97,8 @@ class PageTest(unittest.TestCase):
         self.open(TRAINING)
         flags = dict(TRAINING)
         for flag, value in [("model", "llama-3.1-8b"), ("ranks", "24"), ("batch-size", "48"), ("machine", "a100"), ("dtype", "float32"),
-                            ("tp", "4"), ("zero", "1"), ("recompute", "full"), ("micro-batch-size", "2"), ("memory-cap", "60")]:
+                            ("tp", "4"), ("zero", "1"), ("recompute", "full"), ("micro-batch-size", "2"), ("memory-cap", "60"),
+                            ("overlap", "off"), ("algorithm", "tree")]:
             flags[flag] = value
             self.set(flag, value)
             self.check_against_program(flags)

@@ -62,6 +62,7 @@ const kTrainColumns = [
   ["dp", (p) => milliseconds(p.seconds.data_parallel, 1)],
   ["tokens/s", (p) => p.tokens_per_second.toFixed(0)],
   ["MFU", (p) => (100 * p.utilization).toFixed(1) + " %"],
+  ["HFU", (p) => (100 * p.hardware_utilization).toFixed(1) + " %"],
 ];
 const kInferColumns = [
   ["GB", (p) => gigabytes(p.memory_bytes.total, 2)],
