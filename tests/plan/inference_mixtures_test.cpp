@@ -203,7 +203,7 @@ TEST(InferenceMixtures, ReplicasThatShareExpertsExchangeTheirRows) {
   };
   for (const int64_t ep : {1, 4, 8}) EXPECT_EQ(exchanges(8, ep), 0);
   EXPECT_NEAR(exchanges(8, 16), 58 * 2 * 1e-3, 1e-6);
-  machine.within_node = {{1e9, ""}, {1, ""}, {0, ""}, {0, ""}};
+  machine.within_node = {{1e9, ""}, {1, ""}, {0, ""}, {0, ""}, {0, ""}};
   // 16 rows of a replica of 8 ranks choose 8 experts each; 2 rows of one rank all of them.
   EXPECT_NEAR(exchanges(8, 16), 58 * 2 * (16 * 8 / 8 * 15 / 16 * 7168 * 2) / 1e9, 1e-9);
   EXPECT_NEAR(exchanges(1, 32), 58 * 2 * (2 * 8 * 31.0 / 32 * 7168 * 2) / 1e9, 1e-9);

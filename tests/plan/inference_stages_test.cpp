@@ -69,7 +69,7 @@ TEST(InferenceStages, BlocksOfDifferentKindsCountEach) {
 /// A machine of one node whose messages take a millisecond and a nanosecond a byte.
 Machine machine_with_messages() {
   Machine machine = synthetic_machine(64, 1e15, 0);
-  machine.within_node = {{1e9, ""}, {1, ""}, {1e-3, ""}, {0, ""}};
+  machine.within_node = {{1e9, ""}, {1, ""}, {1e-3, ""}, {0, ""}, {0, ""}};
   return machine;
 }
 
@@ -178,7 +178,7 @@ TEST(InferenceStages, MoreRanksNeedNoMoreMemory) {
 TEST(InferenceStages, MessagesLeaveANodeWhereAStageIsInAnother) {
   Machine machine = machine_with_messages();
   machine.devices_per_node = 8;
-  machine.across_nodes = Link{{1e12, ""}, {1, ""}, {1, ""}, {0, ""}};
+  machine.across_nodes = Link{{1e12, ""}, {1, ""}, {1, ""}, {0, ""}, {0, ""}};
   const auto messages = [&](InferenceDegrees degrees) {
     return evaluate(task_of("llama-3.1-8b", degrees.tp * degrees.pp, 1), degrees, machine).token.pipeline;
   };
