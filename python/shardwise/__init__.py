@@ -10,13 +10,13 @@ from shardwise._plan import plan
 from shardwise._plan_types import (BlockCollective, DecidedPlan, Decision, Decisions, Degrees, ForwardSeconds,
                                    InferenceDegrees, InferenceMemory, InferencePlan, InferencePlans, LargestCache,
                                    LargestCaches, LargestStep, LargestSteps, PublishedFigure, PublishedFigures,
-                                   RefusedInferencePlan, RefusedTrainingPlan, ShardedTensor, ShardedTensors,
+                                   RefusedInferencePlan, RefusedTrainingPlan, ShardedTensor, ShardedTensors, StateBytes,
                                    TrainingMemory, TrainingPlan, TrainingPlans, TrainingSeconds)
 from shardwise._program import Error
 
 __all__ = [
     "plan", "inspect", "shard", "merge", "quantize", "doctor", "Error",
-    "TrainingPlans", "TrainingPlan", "RefusedTrainingPlan", "Degrees", "TrainingMemory", "TrainingSeconds",
+    "TrainingPlans", "TrainingPlan", "RefusedTrainingPlan", "Degrees", "StateBytes", "TrainingMemory", "TrainingSeconds",
     "InferencePlans", "InferencePlan", "RefusedInferencePlan", "InferenceDegrees", "InferenceMemory", "ForwardSeconds",
     "ShardedTensors", "ShardedTensor", "BlockCollective", "PublishedFigures", "PublishedFigure",
     "LargestSteps", "LargestStep", "LargestCaches", "LargestCache", "Decisions", "Decision", "DecidedPlan",
