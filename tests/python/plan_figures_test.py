@@ -50,7 +50,7 @@ class PlanFiguresTest(unittest.TestCase):
         _, *rows = self.rows_after("llama-3.1-70b, 64 x h100: ")
         self.assertEqual(len(rows), 4)
         for row in rows:
-            tp, pp, dp, _, zero, _, _, recompute, gigabytes, _, _, milliseconds, *_, tokens, _ = shown[tuple(row[:3])]
+            tp, pp, dp, _, zero, _, _, recompute, gigabytes, _, _, milliseconds, *_, tokens, _, _ = shown[tuple(row[:3])]
             self.assertEqual(row, [tp, pp, dp, zero, recompute, gigabytes, milliseconds, tokens])
 
     def test_the_fewest_devices_are_those_of_guide_md(self):
