@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include "shardwise/plan/collective_time.h"
 #include "shardwise/plan/operation_time.h"
@@ -13,9 +14,8 @@ namespace {
 /// Returns the operations that have one of the names.
 Operations named(const Operations& operations, std::initializer_list<std::string_view> names) {
   Operations found;
-  std::ranges::copy_if(operations, std::back_inserter(found), [&](const Operation& one) {
-    return std::ranges::find(names, one.name) != names.end();
-  });
+  for (const Operation& one : operations)
+    if (std::ranges::count(names, one.name) > 0) found.push_back(one);
   return found;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "shardwise/base/error.h"
 
@@ -146,7 +147,9 @@ Algorithm algorithm_of(const std::string& name) {
 }
 
 std::string name_of(Algorithm algorithm) {
-  return std::ranges::find(kAlgorithms, algorithm, &std::pair<const char*, Algorithm>::second)->first;
+  for (const auto& [name, known] : kAlgorithms)
+    if (known == algorithm) return name;
+  TORCH_INTERNAL_ASSERT(false);
 }
 
 const OperationRates& Machine::rates(int64_t element_bytes) const {
