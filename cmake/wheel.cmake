@@ -1,5 +1,5 @@
-# The program in the wheel, which the package's functions run. SHARDWISE_WHEEL_PROGRAM is AUTO: the wheel's build makes it if
-# the libraries that it needs are installed; ON; OFF; or the path of a program that is built already, as build/shardwise.
+# The program in the wheel, which the package's functions run. SHARDWISE_WHEEL_PROGRAM is AUTO: build/shardwise if it is built
+# already; the path of another such program; ON: the wheel's build compiles it, which takes minutes; or OFF.
 # Sets SHARDWISE_HAS_WHEEL_PROGRAM, SHARDWISE_LACKS_WHEEL_PROGRAM (why not) and SHARDWISE_WHEEL_BUILT (that path, or "").
 
 # Returns the packages that are missing, by the names of Debian.
@@ -41,12 +41,18 @@ endfunction()
 
 set(SHARDWISE_WHEEL_BUILT "")
 set(_wheel_why_not "")
-if(SHARDWISE_WHEEL_PROGRAM AND NOT SHARDWISE_WHEEL_PROGRAM MATCHES "^(AUTO|ON)$")
+if(NOT DEFINED SHARDWISE_WHEEL_PROGRAM OR SHARDWISE_WHEEL_PROGRAM STREQUAL "AUTO")
+  if(EXISTS "${PROJECT_SOURCE_DIR}/build/shardwise")
+    set(SHARDWISE_WHEEL_BUILT "${PROJECT_SOURCE_DIR}/build/shardwise")
+  else()
+    set(_wheel_why_not "build/shardwise was not built before it (make build)")
+  endif()
+elseif(SHARDWISE_WHEEL_PROGRAM AND NOT SHARDWISE_WHEEL_PROGRAM STREQUAL "ON")
   cmake_path(ABSOLUTE_PATH SHARDWISE_WHEEL_PROGRAM BASE_DIRECTORY "${PROJECT_SOURCE_DIR}" OUTPUT_VARIABLE SHARDWISE_WHEEL_BUILT)
   if(NOT EXISTS "${SHARDWISE_WHEEL_BUILT}")
     message(FATAL_ERROR "cmake: SHARDWISE_WHEEL_PROGRAM must be AUTO, ON, OFF or a program; got ${SHARDWISE_WHEEL_BUILT}, which is none")
   endif()
-else()
+elseif(SHARDWISE_WHEEL_PROGRAM)
   _wheel_lacks(_wheel_packages)
   if(_wheel_packages)
     set(_wheel_why_not "these packages were missing when it was built: ${_wheel_packages}")
