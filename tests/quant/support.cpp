@@ -69,18 +69,18 @@ at::Tensor values_of(const Matrix& m) {
   const at::Tensor w = at::empty({m.rows(), m.width()}, at::kFloat);
   const Format& f = m.format;
   const int64_t size = f.group_size == 0 ? m.in_features : f.group_size, per_word = 32 / f.bits;
+  const auto* const group_index = m.group_index.defined() ? m.group_index.const_data_ptr<int32_t>() : nullptr;
   for (int64_t row = 0; row < m.rows(); ++row) {
     const auto* words = m.qweight.const_data_ptr<int32_t>() + row * m.qweight.size(1);
     const auto* scales = m.scales.const_data_ptr<float>() + row * m.scales.size(1);
     const auto* zero_points = m.zero_points.const_data_ptr<uint8_t>() + row * m.zero_points.size(1);
+    auto* const values = w.mutable_data_ptr<float>() + row * m.width();
     for (int64_t j = 0; j < m.width(); ++j) {
       const int64_t column = m.columns.begin + j;
       const auto word = static_cast<uint32_t>(words[column / per_word - m.columns.begin / per_word]);
       const auto value = static_cast<int>(word >> (column % per_word * f.bits) & ((1u << f.bits) - 1));
-      const int64_t group = m.group_index.defined() ? m.group_index.const_data_ptr<int32_t>()[j]
-                                                    : column / size - m.columns.begin / size;
-      w.mutable_data_ptr<float>()[row * m.width() + j] =
-          static_cast<float>(value - zero_points[group]) * scales[group];
+      const int64_t group = group_index ? group_index[j] : column / size - m.columns.begin / size;
+      values[j] = static_cast<float>(value - zero_points[group]) * scales[group];
     }
   }
   return w;

@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -52,7 +53,7 @@ at::Tensor random_normal(const std::vector<int64_t>& shape, double mean, double 
                          std::mt19937_64& random) {
   at::Tensor drawn = at::empty(shape, at::kDouble);
   std::normal_distribution<double> normal(mean, std);
-  for (int64_t i = 0; i < drawn.numel(); ++i) drawn.mutable_data_ptr<double>()[i] = normal(random);
+  std::generate_n(drawn.mutable_data_ptr<double>(), drawn.numel(), [&] { return normal(random); });
   return drawn;
 }
 

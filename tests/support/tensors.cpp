@@ -4,6 +4,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <random>
 
 namespace shardwise::testing {
@@ -12,7 +13,7 @@ at::Tensor random_tensor(const std::vector<int64_t>& shape, uint64_t seed, at::S
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal;
   at::Tensor drawn = at::empty(shape, at::kDouble);
-  for (int64_t i = 0; i < drawn.numel(); ++i) drawn.mutable_data_ptr<double>()[i] = normal(random);
+  std::generate_n(drawn.mutable_data_ptr<double>(), drawn.numel(), [&] { return normal(random); });
   return drawn.to(dtype);
 }
 
