@@ -4,7 +4,7 @@
 
 `shardwise bench machine` measures the rates of one rank of all cores, or of two ranks, before the runs of each model; nothing is fitted to what is compared. Every combination of the lists below is planned and run: training
 steps, prompts, and a token of each text. A shared machine changes between two measurements: each run times a probe beside it, arithmetic
-or reading memory. If that has another rate than bench machine measured, by more than 10 %, both are measured again, up to three times.
+or reading as many bytes as the weights have. If that has another rate than bench machine measured, by more than 10 %, both are measured again, up to three times.
 """
 
 import argparse
@@ -37,7 +37,6 @@ DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 RECOMPUTE = ["none", "full"]
 # Of generation.
 FORMATS = {"bf16": [], "int8": ["--quantize", "int8"], "int4": ["--quantize", "int4"]}
-IN_CACHE = 100e6  # bytes
 CONTEXTS, TEXTS = [128, 2048], [1, 8]
 
 
@@ -46,6 +45,15 @@ def run(*arguments):
     if done.returncode != 0:
         sys.exit(f"planned_times: {' '.join(map(str, arguments))}: {done.stderr.strip()}")
     return json.loads(done.stdout)
+
+
+def rate_at(points, work):
+    """Returns the rate between two of [work, rate], linear in the logarithm of the work as in shardwise/plan/rate.h."""
+    work = min(max(work, points[0][0]), points[-1][0])
+    for (low, low_rate), (high, high_rate) in itertools.pairwise(points):
+        if work <= high:
+            return low_rate + math.log(work / low) / math.log(high / low) * (high_rate - low_rate)
+    return points[-1][1]
 
 
 class Run:
@@ -103,10 +111,7 @@ class Run:
         return of["arithmetic"]["operations"] / of["arithmetic"]["time"]["median_us"] * 1e6 / then
 
     def read_probe(self, of):
-        """Returns 1 for weights that caches may hold, which say nothing about memory."""
-        if of["weight_bytes"] < IN_CACHE:
-            return 1
-        then = json.loads(self.machine.read_text())["memory_bytes_per_second"]
+        then = rate_at(json.loads(self.machine.read_text())["inference"]["reading"], of["weight_bytes"])
         return of["weight_bytes"] / of["read"]["median_us"] * 1e6 / then
 
     def generation(self):

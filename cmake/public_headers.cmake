@@ -82,6 +82,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   plan/generation.h
   plan/host_search.h
   plan/inference_plan.h
+  plan/inference_rates.h
   plan/inference_search.h
   plan/largest.h
   plan/learn.h

@@ -6,98 +6,18 @@
 #include <algorithm>
 #include <numeric>
 
-#include "shardwise/bench/operation_rates.h"
+#include "shardwise/bench/inference_rates.h"
+#include "shardwise/bench/measurements.h"
 #include "shardwise/bench/probes.h"
-#include "shardwise/bench/products.h"
-#include "shardwise/bench/synchronizer.h"
 #include "shardwise/kernels/bf16_product.h"
 
 namespace shardwise::bench {
 namespace {
 
 using plan::Rate;
-using Makers = std::vector<std::function<SizedCalls()>>;
 
-/// With those around which other code multiplies (quant/product.cpp, kernels/product.cpp).
-const std::vector<int64_t> kInferenceRows = {1, 2, 4, 5, 8, 16, 32, 64, 65, 128, 512};
 /// Bytes that a rank sends in a collective.
 constexpr int64_t kSentBytes[] = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20};
-
-double seconds_of(const Measured& measured) {
-  return measured.raw.median_us / 1e6;
-}
-
-/// Measures one size after another.
-class Measurements {
- public:
-  Measurements(double seconds, const comm::Group& group, size_t count, const OnMachineProgress& on_progress)
-      : seconds_(seconds),
-        group_(group),
-        synchronizer_(synchronizer_of(group)),
-        count_(count),
-        on_progress_(on_progress) {}
-
-  /// Returns the seconds of each call.
-  std::vector<double> of(const std::string& name, const std::vector<std::function<void()>>& calls) {
-    if (group_.rank() == 0) on_progress_(done_, count_, name);
-    std::vector<TimedCall> timed;
-    for (const auto& call : calls) timed.push_back({"", call, {}});
-    std::vector<double> seconds;
-    for (const Measured& one : measure(timed, CacheState::warm, seconds_, synchronizer_))
-      seconds.push_back(seconds_of(one));
-    ++done_;
-    return seconds;
-  }
-
-  /// Returns the products of one weight.
-  WeightMeasured of_products(const std::string& name, const ProductBench& bench) {
-    if (group_.rank() == 0) on_progress_(done_, count_, name);
-    ++done_;
-    return measure_products(bench, group_, [](size_t, int64_t, int64_t) {}).front();
-  }
-
-  const comm::Group& group() const { return group_; }
-  double seconds() const { return seconds_; }
-
- private:
-  double seconds_;
-  const comm::Group& group_;
-  Synchronizer synchronizer_;
-  size_t count_, done_ = 0;
-  const OnMachineProgress& on_progress_;
-};
-
-/// The points of several rates that were measured together.
-class RatePoints {
- public:
-  explicit RatePoints(size_t rates) : points_(rates) {}
-  void add(size_t rate, double work, double seconds) { points_[rate].push_back({work, work / seconds}); }
-  Rate take(size_t rate, const std::string& source) { return Rate(std::move(points_[rate]), source); }
-
- private:
-  std::vector<std::vector<Rate::Point>> points_;
-};
-
-/// Calls f(sized, seconds of each call) for one size after another, until a call takes longer than the time
-/// of a measurement: larger ones have the rate of the last.
-template <class F>
-void for_each_size(const Makers& sizes, Measurements& measurements, const F& f) {
-  for (const auto& make : sizes) {
-    const SizedCalls sized = make();
-    const std::vector<double> seconds = measurements.of(sized.name, sized.calls);
-    f(sized, seconds);
-    if (std::ranges::max(seconds) > measurements.seconds()) return;
-  }
-}
-
-/// A rate for each of the calls, which are the same ones at every size.
-RatePoints measure_sizes(const Makers& sizes, size_t calls, Measurements& measurements) {
-  RatePoints points(calls);
-  for_each_size(sizes, measurements, [&](const SizedCalls& sized, const std::vector<double>& seconds) {
-    for (size_t i = 0; i < calls; ++i) points.add(i, sized.work[i], seconds[i]);
-  });
-  return points;
-}
 
 /// Backward computes the scores again, at the rate of the forward: a quarter of its own work.
 RatePoints measure_attention(const Makers& sizes, Measurements& measurements) {
@@ -121,29 +41,6 @@ Rate measure_elementwise(const Makers& sizes, const std::string& source, Measure
     points.add(0, mean(sized.work), mean(seconds));
   });
   return points.take(0, source);
-}
-
-/// Sets the rates of products of inference, and that of reading memory, which is the same in every format.
-void measure_inference(plan::Machine& machine, const std::string& source, Measurements& measurements) {
-  constexpr int64_t kFeatures = 2048;
-  const auto of = [&](const WeightFormat& format, Rate& rate) {
-    const WeightMeasured measured = measurements.of_products(
-        format.name + " products of inference",
-        {{{"", kFeatures, kFeatures}}, {format}, kInferenceRows, measurements.seconds()});
-    std::vector<Rate::Point> points;
-    for (const RowsMeasured& one : measured.rows) {
-      const auto rows = static_cast<double>(one.rows);
-      points.push_back({rows, 2.0 * kFeatures * kFeatures * rows / seconds_of(one.product)});
-    }
-    rate = Rate(points, source);
-    return static_cast<double>(measured.bytes) / seconds_of(measured.read);
-  };
-  plan::InferenceRates rates;
-  machine.memory_bytes_per_second = {of({"bf16", at::kBFloat16}, rates.bf16), source};
-  of({"int8", at::kBFloat16, quant::Format{.bits = 8}}, rates.int8);
-  of({"int4", at::kBFloat16, quant::Format{.bits = 4, .group_size = 128}}, rates.int4);
-  rates.cached_attention = measure_sizes(cached_attention_calls(), /*calls=*/1, measurements).take(0, source);
-  machine.inference = rates;
 }
 
 /// Returns the rates of a training step's operations.
@@ -194,7 +91,7 @@ size_t measurement_count(const comm::Group& group) {
   const auto of_dtype = [](at::ScalarType dtype) {
     return 1 + product_calls(dtype).size() + attention_calls(dtype).size() + elementwise_calls(dtype).size();
   };
-  return 4 + cached_attention_calls().size() + of_dtype(at::kFloat) + of_dtype(at::kBFloat16) +
+  return 1 + inference_measurements() + of_dtype(at::kFloat) + of_dtype(at::kBFloat16) +
          (group.size() > 1 ? std::size(kSentBytes) : 0);
 }
 
@@ -229,13 +126,15 @@ plan::Machine measure_machine(double seconds, const std::string& source, const c
   const SizedCalls update = update_calls();
   machine.update_bytes_per_second = {mean(update.work) / mean(measurements.of(update.name, update.calls)),
                                      source};
-  measure_inference(machine, source, measurements);
+  machine.inference = measure_inference(source, measurements);
+  machine.memory_bytes_per_second = {machine.inference->reading.points().back().per_second, source};
   machine.rates_32_bit = measure_rates(at::kFloat, source, measurements);
   machine.rates_16_bit = measure_rates(at::kBFloat16, source, measurements);
   if (group.size() > 1) {
     machine.collectives = measure_collectives(source, measurements);
     machine.within_node = link_of(machine.collectives->reduce_scatter, source);
   }
+  measure_blocks_(machine, measurements);
   return machine;
 }
 

@@ -34,15 +34,16 @@ struct AttentionSize {
 constexpr AttentionSize kAttentions[] = {{64, 1}, {256, 1}, {512, 2}, {1024, 2}, {4096, 1}};
 constexpr int64_t kAttentionHeads = 8, kHeadFeatures = 64;
 
-/// Cached tokens of a text, and how many texts. Four query heads share keys and values.
+/// Cached tokens of a text, and how many texts.
 constexpr AttentionSize kCaches[] = {{64, 1}, {256, 1}, {1024, 1}, {512, 4}, {1024, 8}, {4096, 8}};
-constexpr int64_t kQueryHeadsOfOne = 4;
+constexpr int64_t kCachedHeads = 2;
 
 /// Tokens and features of the elementwise kernels: from caches to memory.
 struct TensorSize {
   int64_t rows, width;
 };
-constexpr TensorSize kTensors[] = {{64, 256}, {256, 512}, {1024, 1024}, {2048, 2048}, {4096, 4096}};
+constexpr TensorSize kTensors[] = {{1, 256},     {8, 512},     {64, 256},   {256, 512},
+                                   {1024, 1024}, {2048, 2048}, {4096, 4096}};
 constexpr int64_t kUpdated = 1 << 22;  // parameters
 
 constexpr const char* kBlockKernels[] = {"rms_norm", "swiglu", "rotary"};
@@ -82,27 +83,44 @@ SizedCalls attention_of(const AttentionSize& size, at::ScalarType dtype) {
           {2 * product, 4 * product}};
 }
 
+using Caches = std::vector<kernels::CachedHeads>;
+
+Caches copy_of(const Caches& caches) {
+  Caches copy = caches;
+  for (kernels::CachedHeads& one : copy) {
+    one.keys.rows = one.keys.rows.clone();
+    one.values.rows = one.values.rows.clone();
+  }
+  return copy;
+}
+
 /// The token is stored in the cache's last place at each call.
-SizedCalls cached_attention_of(const AttentionSize& size) {
+SizedCalls cached_attention_of(const AttentionSize& size, int64_t queries, int64_t bytes_in_turn) {
   const auto& [length, texts] = size;
-  const int64_t kv_heads = kAttentionHeads / kQueryHeadsOfOne;
   const auto heads = [&, texts = texts](int64_t count, uint64_t seed) {
     return random_tensor({texts, count, 1, kHeadFeatures}, at::kBFloat16, seed);
   };
   const auto cache = [&, length = length](uint64_t seed) {
-    return kernels::StoredHeads{random_tensor({kv_heads, length, kHeadFeatures}, at::kBFloat16, seed), {}};
+    return kernels::StoredHeads{random_tensor({kCachedHeads, length, kHeadFeatures}, at::kBFloat16, seed),
+                                {}};
   };
-  const kernels::Qkv qkv{heads(kAttentionHeads, 1), heads(kv_heads, 2), heads(kv_heads, 3)};
-  std::vector<kernels::CachedHeads> caches;
+  const kernels::Qkv qkv{heads(queries * kCachedHeads, 1), heads(kCachedHeads, 2), heads(kCachedHeads, 3)};
+  Caches caches;
   for (int64_t text = 0; text < texts; ++text)
     caches.push_back(
         {cache(4 + 2 * static_cast<uint64_t>(text)), cache(5 + 2 * static_cast<uint64_t>(text)), length - 1});
   kernels::AttentionOptions options;
-  for (int64_t head = 0; head < kAttentionHeads; ++head)
-    options.kv_of_head.push_back(head / kQueryHeadsOfOne);
-  return {fmt::format("cached attention of {} x {} tokens", texts, length),
-          {[=] { kernels::cached_attention(qkv, caches, options); }},
-          {4.0 * static_cast<double>(texts * length * kAttentionHeads * kHeadFeatures)}};
+  for (int64_t head = 0; head < queries * kCachedHeads; ++head) options.kv_of_head.push_back(head / queries);
+  const int64_t elements = 2 * texts * length * kCachedHeads * kHeadFeatures,
+                bytes = elements * int64_t{sizeof(at::BFloat16)};
+  std::vector<Caches> in_turn = {caches};
+  while (std::ssize(in_turn) * bytes < bytes_in_turn) in_turn.push_back(copy_of(caches));
+  return {fmt::format("attention of {} heads to {} x {} cached tokens, {}", queries * kCachedHeads, texts,
+                      length, std::ssize(in_turn) == 1 ? "from a cache" : "from memory"),
+          {[=, next = size_t{0}]() mutable {
+            kernels::cached_attention(qkv, in_turn[next++ % in_turn.size()], options);
+          }},
+          {static_cast<double>(elements)}};
 }
 
 /// All kernels as one call, each of whose operations moves the mean number of bytes.
@@ -135,9 +153,10 @@ Makers attention_calls(at::ScalarType dtype) {
   return makers(kAttentions, dtype, attention_of);
 }
 
-Makers cached_attention_calls() {
+Makers cached_attention_calls(int64_t queries, int64_t bytes_in_turn) {
   Makers list;
-  for (const AttentionSize& size : kCaches) list.push_back([=] { return cached_attention_of(size); });
+  for (const AttentionSize& size : kCaches)
+    list.push_back([=] { return cached_attention_of(size, queries, bytes_in_turn); });
   return list;
 }
 

@@ -21,8 +21,9 @@ struct SizedCalls {
 std::vector<std::function<SizedCalls()>> product_calls(at::ScalarType dtype);
 /// Attention, forward and backward.
 std::vector<std::function<SizedCalls()>> attention_calls(at::ScalarType dtype);
-/// Attention of a token of each of several texts to its cache in bf16.
-std::vector<std::function<SizedCalls()>> cached_attention_calls();
+/// Attention of a token of each of several texts to its cache in bf16, in elements of keys and values.
+/// `queries` heads share each key. Calls use equal caches of at least `bytes_in_turn` bytes in turn.
+std::vector<std::function<SizedCalls()>> cached_attention_calls(int64_t queries, int64_t bytes_in_turn);
 /// The elementwise kernels of a block, forward and backward.
 std::vector<std::function<SizedCalls()>> elementwise_calls(at::ScalarType dtype);
 /// The optimizer's two sweeps over parameters that no cache holds: the norm, and AdamW with zeroing.

@@ -13,8 +13,6 @@ namespace {
 using at::Tensor;
 using parallel::ParameterPtr;
 
-constexpr int64_t kFootprintBytes = int64_t{256} << 20;
-
 ParameterPtr random_weight(const WeightShape& shape, const WeightFormat& format, const comm::Group& group) {
   const std::vector<int64_t> sizes{shape.outputs, shape.inputs};
   const auto rule = base::ShardRule::replicated();
@@ -42,8 +40,8 @@ ParameterPtr copy_of(const parallel::Parameter& weight) {
 /// Equal weights that calls use in turn.
 class Weights {
  public:
-  explicit Weights(const ParameterPtr& first) : weights_{first} {
-    while (std::ssize(weights_) * first->bytes() < kFootprintBytes) weights_.push_back(copy_of(*first));
+  Weights(const ParameterPtr& first, int64_t bytes) : weights_{first} {
+    while (std::ssize(weights_) * first->bytes() < bytes) weights_.push_back(copy_of(*first));
   }
   const parallel::Parameter& next() { return *weights_[next_++ % weights_.size()]; }
 
@@ -54,7 +52,7 @@ class Weights {
 
 WeightMeasured measure_weight(const WeightShape& shape, const WeightFormat& format, const ProductBench& bench,
                               const comm::Group& group, const Synchronizer& synchronizer) {
-  Weights weights(random_weight(shape, format, group));
+  Weights weights(random_weight(shape, format, group), bench.bytes_in_turn);
   const ArithmeticProbe arithmetic(format.dtype);
   WeightMeasured result;
   result.shape = shape;

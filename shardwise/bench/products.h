@@ -25,11 +25,15 @@ struct WeightFormat {
   std::optional<quant::Format> quantized = std::nullopt;
 };
 
+/// More bytes than caches hold.
+inline constexpr int64_t kBeyondCaches = int64_t{256} << 20;
+
 struct ProductBench {
   std::vector<WeightShape> shapes;
   std::vector<WeightFormat> formats;
   std::vector<int64_t> rows;
-  double seconds;  // per weight
+  double seconds;                         // per weight
+  int64_t bytes_in_turn = kBeyondCaches;  // at least those of all equal weights that calls use in turn
 };
 
 /// The product of a number of rows with one weight.
@@ -54,8 +58,8 @@ struct WeightMeasured {
 /// Called with the number of weights and of this weight's repetitions that are done.
 using OnWeightProgress = std::function<void(size_t weights, int64_t done, int64_t repetitions)>;
 
-/// Times every format of every shape. Every call uses the next of several equal weights, 256 MB in all, so
-/// that caches hold none. Rank 0 calls `on_progress`. Collective.
+/// Times every format of every shape. Every call uses the next of several equal weights. Rank 0 calls
+/// `on_progress`. Collective.
 std::vector<WeightMeasured> measure_products(const ProductBench& bench, const comm::Group& group,
                                              const OnWeightProgress& on_progress);
 

@@ -77,6 +77,37 @@ void add_rows(std::vector<Row>& rows, const char* dtype, const plan::OperationRa
   add_rows(rows, "elementwise", dtype, rates.elementwise, "B");
 }
 
+/// What inference reads from a cache, and from memory.
+void add_rows(std::vector<Row>& rows, const plan::InferenceRates& measured) {
+  const auto add = [&](const char* operation, const char* dtype, const plan::ReadRates& rates,
+                       const auto& work) {
+    for (const auto& [place, rate] :
+         {std::pair{"from a cache", &rates.from_cache}, {"from memory", &rates.from_memory}})
+      for (const auto& [size, per_second] : rate->points())
+        rows.push_back({fmt::format("{} {}", operation, place), dtype, work(size),
+                        fmt::format("{:.1f} GFLOP/s", per_second / 1e9)});
+  };
+  const auto of_rows = [](double count) { return fmt::format("{:.0f} rows", count); };
+  add("product", "bf16", measured.bf16, of_rows);
+  add("product", "int8", measured.int8, of_rows);
+  add("product", "int4", measured.int4, of_rows);
+  const auto add_attention = [&](int64_t queries, const plan::ReadRates& rates) {
+    for (const auto& [place, rate] :
+         {std::pair{"cached", &rates.from_cache}, {"uncached", &rates.from_memory}})
+      add_rows(rows, fmt::format("attention of {} to {} keys", queries, place).c_str(), "bf16", *rate,
+               "elements");
+  };
+  add_attention(1, measured.cached_attention.one_query);
+  add_attention(static_cast<int64_t>(plan::CachedAttentionRates::kQueries), measured.cached_attention.shared);
+  add_rows(rows, "reading again", "", measured.reading, "B");
+  const auto add_time = [&](const char* what, double seconds) {
+    rows.push_back({what, "bf16", "", "", fmt::format("{:.1f}", 1e6 * seconds)});
+  };
+  add_time("start of a product", measured.seconds_per_product);
+  add_time("between a block's operations", measured.seconds_per_block);
+  add_time("the same, for each text", measured.seconds_per_text);
+}
+
 std::string to_text(const plan::Machine& machine) {
   std::vector<Row> rows{{"operation", "dtype", "work, 1e6", "rate of a rank", "us"}};
   for (const auto& [operation, figure] : {std::pair{"reading", machine.memory_bytes_per_second},
@@ -85,13 +116,7 @@ std::string to_text(const plan::Machine& machine) {
   add_rows(rows, "fp32", machine.rates_32_bit);
   add_rows(rows, "bf16", machine.rates_16_bit);
   if (const auto& measured = machine.inference) {
-    for (const auto& [dtype, rate] :
-         {std::pair{"bf16", &measured->bf16}, {"int8", &measured->int8}, {"int4", &measured->int4}}) {
-      const char* operation = "product of inference";
-      for (const auto& [count, per_second] : rate->points())
-        rows.push_back({std::exchange(operation, ""), dtype, fmt::format("{:.0f} rows", count),
-                        fmt::format("{:.1f} GFLOP/s", per_second / 1e9)});
-    }
+    add_rows(rows, *measured);
   }
   if (const auto& measured = machine.collectives) {
     add_rows(rows, "all_reduce", "", measured->all_reduce, "B");

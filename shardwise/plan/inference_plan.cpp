@@ -43,13 +43,13 @@ class Replica {
   ForwardTime prompts() const {
     const int64_t tokens = texts_ * task_.prompt_tokens, rows = std::min(tokens, kPromptRows);
     const double forwards = static_cast<double>(tokens) / static_cast<double>(rows);
-    const std::vector<ForwardTime> stages =
-        time_.stages({.rows = rows, .texts = texts_, .forwards = forwards});
+    const GenerationForward forward{.rows = rows, .texts = texts_, .forwards = forwards};
+    const std::vector<ForwardTime> stages = time_.stages(forward);
     const auto slowest = std::ranges::max_element(stages, {}, &ForwardTime::total);
     ForwardTime all = forwards * *slowest;
     for (auto stage = stages.begin(); stage != stages.end(); ++stage)
       if (stage != slowest) all += *stage;
-    all.compute += time_.head(texts_);
+    all.compute += time_.head(texts_, forward);
     return all;
   }
 
@@ -71,9 +71,9 @@ class Replica {
  private:
   /// A token of each of `texts` texts, half of whose new tokens are generated.
   std::vector<ForwardTime> token_stages(int64_t texts) const {
-    std::vector<ForwardTime> stages =
-        time_.stages({.rows = texts, .cached_keys = task_.prompt_tokens + task_.new_tokens / 2});
-    stages.back().compute += time_.head(texts);
+    const GenerationForward forward{.rows = texts, .cached_keys = task_.prompt_tokens + task_.new_tokens / 2};
+    std::vector<ForwardTime> stages = time_.stages(forward);
+    stages.back().compute += time_.head(texts, forward);
     stages.back().pipeline += time_.ids(texts);
     return stages;
   }

@@ -75,12 +75,18 @@ std::vector<ForwardTime> InferenceTime::stages(const GenerationForward& forward)
 InferenceTime::BlockTime InferenceTime::block(int64_t layer, const GenerationForward& forward) const {
   BlockTime time;
   const bool has_experts = dense_.has_experts(layer);
+  if (const auto& measured = machine_.inference) {
+    const int64_t texts = forward.cached_keys > 0 ? forward.rows : 1;
+    time.operations.push_back(measured->seconds_per_block +
+                              static_cast<double>(texts) * measured->seconds_per_text);
+  }
   const Workload w = workload(without_experts(dense_, layer), /*sequence_length=*/1, forward.rows);
+  const ReadShares read{.memory = memory_share(forward)};
   for (const Operation& one : block_operations(w, kFirstRank, 0, CountedKeys::all)) {
     if (one.kind == Operation::Kind::attention) {
       time.operations.push_back(attention(layer, forward));
     } else if (one.kind == Operation::Kind::product) {
-      time.operations.push_back(product(one, weights_.of_product(has_experts, one.name)));
+      time.operations.push_back(product(one, weights_.of_product(has_experts, one.name), read));
     } else {
       time.operations.push_back(elementwise(one));
     }
@@ -93,12 +99,13 @@ InferenceTime::BlockTime InferenceTime::block(int64_t layer, const GenerationFor
 void InferenceTime::add_experts(BlockTime& block, const GenerationForward& forward) const {
   // Quantization limits how an expert is split.
   const RoutedExperts experts = routed_experts(task_.config, expert_ranks_, forward.rows);
+  const double from_memory = memory_share(forward);
   for (const Operation& one : routed_operations(dense_, experts, forward.rows, task_.element_bytes)) {
     if (one.kind != Operation::Kind::product) {
       block.operations.push_back(elementwise(one));
       continue;
     }
-    const double read = one.name == "router" ? 1 : experts.read;
+    const ReadShares read{one.name == "router" ? 1 : experts.read, from_memory};
     block.operations.push_back(product(one, weights_.of_product(/*has_experts=*/true, one.name), read));
   }
   const int64_t row = dense_.hidden_size * task_.element_bytes;
@@ -116,7 +123,7 @@ double InferenceTime::prompt_attention(int64_t layer) const {
   const Workload prompt = workload(without_experts(dense_, layer), task_.prompt_tokens, 1);
   double seconds = projections_again(layer);
   for (const Operation& one : block_operations(prompt, kFirstRank, layer, CountedKeys::visible))
-    if (one.kind == Operation::Kind::attention) seconds += time_.inference(one, one.forward.bytes, 0);
+    if (one.kind == Operation::Kind::attention) seconds += time_.inference(one, one.forward.bytes);
   return seconds;
 }
 
@@ -130,7 +137,7 @@ double InferenceTime::projections_again(int64_t layer) const {
   double seconds = 0;
   for (const Operation& one : block_operations(again, kFirstRank, 0, CountedKeys::all))
     if (one.name == "kv_b_proj")
-      seconds += product(one, weights_.of_product(dense_.has_experts(layer), one.name));
+      seconds += product(one, weights_.of_product(dense_.has_experts(layer), one.name), {});
   return seconds;
 }
 
@@ -139,32 +146,61 @@ double InferenceTime::projections_again(int64_t layer) const {
 /// back read the weights, and have the FLOP, of the projection of one key and value.
 double InferenceTime::cached_attention(int64_t layer, const GenerationForward& forward) const {
   const RankShard shard = rank_shard(workload(outside_, 1, 1), kFirstRank);
-  const int64_t keys = std::min(forward.cached_keys, dense_.window_of(layer).value_or(forward.cached_keys));
   const auto& latent = dense_.latent_attention;
-  const int64_t features = latent ? latent->cached_features() + latent->kv_lora_rank : 2 * dense_.head_dim;
-  const double flop =
-      2 * static_cast<double>(shard.heads * features) * static_cast<double>(forward.rows * keys);
-  const int64_t cached =
-      cached_bytes_per_block(dense_, shard.kv_heads, task_.element_bytes, task_.has_int8_cache);
-  return time_.cached_attention(flop, forward.rows * keys * cached);
+  const int64_t features = latent ? latent->cached_features() + latent->kv_lora_rank : 2 * dense_.head_dim,
+                cached = latent ? latent->cached_features() : shard.kv_heads * 2 * dense_.head_dim;
+  const auto keys = static_cast<double>(forward.rows * keys_of(layer, forward));
+  return time_.cached_attention(
+      {.flop = 2 * static_cast<double>(shard.heads * features) * keys,
+       .elements = static_cast<double>(cached) * keys,
+       .queries = static_cast<double>(shard.heads) / static_cast<double>(latent ? 1 : shard.kv_heads),
+       .bytes = cached_bytes(layer, forward),
+       .memory_share = memory_share(forward)});
 }
 
-/// A weight is read as it is stored; of experts' weights `read` are.
-double InferenceTime::product(const Operation& operation, const StoredWeight& weight, double read) const {
+int64_t InferenceTime::keys_of(int64_t layer, const GenerationForward& forward) const {
+  return std::min(forward.cached_keys, dense_.window_of(layer).value_or(forward.cached_keys));
+}
+
+/// Keys and values, or latents, that a token of each text reads.
+int64_t InferenceTime::cached_bytes(int64_t layer, const GenerationForward& forward) const {
+  const RankShard shard = rank_shard(workload(outside_, 1, 1), kFirstRank);
+  return forward.rows * keys_of(layer, forward) *
+         cached_bytes_per_block(dense_, shard.kv_heads, task_.element_bytes, task_.has_int8_cache);
+}
+
+/// Every forward reads the same weights, and the same cached keys and a few more. The stage that reads the
+/// most counts.
+double InferenceTime::memory_share(const GenerationForward& forward) const {
+  if (!machine_.inference) return 1;
+  int64_t most = 0;
+  for (int stage = 0; stage < stages_.ranks(); ++stage) {
+    const base::Range blocks = stages_.range(stage);
+    int64_t bytes = weights_.read_by_stage(blocks);
+    for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) bytes += cached_bytes(layer, forward);
+    most = std::max(most, bytes);
+  }
+  return machine_.inference->memory_share(static_cast<double>(most));
+}
+
+/// A weight is read as it is stored.
+double InferenceTime::product(const Operation& operation, const StoredWeight& weight,
+                              const ReadShares& read) const {
   const int64_t dense = operation.weight_elements * task_.element_bytes,
-                stored = std::llround(read * static_cast<double>(weight.bytes));
-  return time_.inference(operation, operation.forward.bytes - dense + stored, weight.bits);
+                stored = std::llround(read.of_weight * static_cast<double>(weight.bytes));
+  return time_.inference(operation, operation.forward.bytes - dense + stored, {weight.bits, read.memory});
 }
 
 double InferenceTime::elementwise(const Operation& operation) const {
-  return time_.inference(operation, operation.forward.bytes, /*weight_bits=*/0);
+  return time_.inference(operation, operation.forward.bytes);
 }
 
-double InferenceTime::head(int64_t texts) const {
+double InferenceTime::head(int64_t texts, const GenerationForward& forward) const {
+  const ReadShares read{.memory = memory_share(forward)};
   double sum = 0;
   for (const Operation& one : head_operations(workload(outside_, 1, texts), kFirstRank)) {
     if (one.name == "cross_entropy") continue;
-    sum += one.kind == Operation::Kind::product ? product(one, weights_.head()) : elementwise(one);
+    sum += one.kind == Operation::Kind::product ? product(one, weights_.head(), read) : elementwise(one);
   }
   return sum;
 }

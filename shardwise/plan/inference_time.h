@@ -35,8 +35,9 @@ class InferenceTime {
   /// Returns the seconds of each stage: its blocks; on the first one the embedding; and the message to the
   /// next one. Final norm and head are left out.
   std::vector<ForwardTime> stages(const GenerationForward& forward) const;
-  /// Returns the seconds of final norm and head for a row of each of `texts` texts; the loss is not computed.
-  double head(int64_t texts) const;
+  /// Returns the seconds of final norm and head for a row of each of `texts` texts, after `forward`; the loss
+  /// is not computed.
+  double head(int64_t texts, const GenerationForward& forward) const;
   /// Returns the seconds of the message that brings the ids of `texts` chosen tokens to the first stage.
   double ids(int64_t texts) const;
 
@@ -53,8 +54,15 @@ class InferenceTime {
   double attention(int64_t layer, const GenerationForward& forward) const;
   double prompt_attention(int64_t layer) const;
   double projections_again(int64_t layer) const;
+  int64_t keys_of(int64_t layer, const GenerationForward& forward) const;
+  int64_t cached_bytes(int64_t layer, const GenerationForward& forward) const;
+  double memory_share(const GenerationForward& forward) const;
   double cached_attention(int64_t layer, const GenerationForward& forward) const;
-  double product(const Operation& operation, const StoredWeight& weight, double read = 1) const;
+  /// How much of a weight a forward reads, and how much of that from memory.
+  struct ReadShares {
+    double of_weight = 1, memory = 1;
+  };
+  double product(const Operation& operation, const StoredWeight& weight, const ReadShares& read) const;
   double elementwise(const Operation& operation) const;
   double message(int64_t first_stage, int64_t last_stage, int64_t bytes) const;
 

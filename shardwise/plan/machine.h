@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/plan/inference_rates.h"
 #include "shardwise/plan/rate.h"
 
 namespace shardwise::plan {
@@ -47,16 +48,6 @@ struct OperationRates {
   Rate attention;           // in FLOP
   Rate attention_backward;  // in FLOP, without those of the scores that it computes again
   Rate elementwise;         // in bytes read and written
-};
-
-/// The rates of 16-bit inference.
-struct InferenceRates {
-  Rate bf16, int8,
-      int4;  // of products with packed weights that no cache holds, in FLOP by the number of rows
-  Rate cached_attention;  // of a token of each text with the keys of its cache, in FLOP
-
-  /// Returns the rates of weights of 16, 8 or 4 bits.
-  const Rate& of_bits(int64_t bits) const { return bits == 4 ? int4 : bits == 8 ? int8 : bf16; }
 };
 
 /// The times of collectives among that many ranks of one node. Work is the bytes that a rank sends.

@@ -92,6 +92,25 @@ class MachineFields {
   std::string source_;
 };
 
+ReadRates read_rates_of(const MachineFields& fields) {
+  return {fields.rate("from_memory"), fields.rate("from_cache")};
+}
+
+CachedAttentionRates cached_attention_of(const MachineFields& fields) {
+  return {read_rates_of(fields.nested("one_query")), read_rates_of(fields.nested("shared"))};
+}
+
+InferenceRates inference_of(const MachineFields& fields) {
+  return {.bf16 = read_rates_of(fields.nested("bf16")),
+          .int8 = read_rates_of(fields.nested("int8")),
+          .int4 = read_rates_of(fields.nested("int4")),
+          .cached_attention = cached_attention_of(fields.nested("cached_attention")),
+          .reading = fields.rate("reading"),
+          .seconds_per_product = fields.or_zero("seconds_per_product").value,
+          .seconds_per_block = fields.or_zero("seconds_per_block").value,
+          .seconds_per_text = fields.or_zero("seconds_per_text").value};
+}
+
 OperationRates rates_of(const MachineFields& fields) {
   return {.flop_per_second = fields.positive("flop_per_second"),
           .product = fields.rate("product"),
@@ -114,6 +133,23 @@ ordered_json to_json(const Rate& rate) {
   ordered_json list = ordered_json::array();
   for (const auto& [work, per_second] : rate.points()) list.push_back({work, per_second});
   return list;
+}
+
+ordered_json to_json(const ReadRates& rates) {
+  return {{"from_memory", to_json(rates.from_memory)}, {"from_cache", to_json(rates.from_cache)}};
+}
+
+ordered_json to_json(const InferenceRates& rates) {
+  return {{"bf16", to_json(rates.bf16)},
+          {"int8", to_json(rates.int8)},
+          {"int4", to_json(rates.int4)},
+          {"cached_attention",
+           {{"one_query", to_json(rates.cached_attention.one_query)},
+            {"shared", to_json(rates.cached_attention.shared)}}},
+          {"reading", to_json(rates.reading)},
+          {"seconds_per_product", rates.seconds_per_product},
+          {"seconds_per_block", rates.seconds_per_block},
+          {"seconds_per_text", rates.seconds_per_text}};
 }
 
 ordered_json to_json(const OperationRates& rates) {
@@ -155,11 +191,7 @@ Machine machine_of(const json& object, const std::string& path) {
   machine.algorithm = fields.algorithm();
   if (machine.devices_per_node > 1) machine.within_node = link_of(fields.nested("within_node"));
   if (fields.fields().find("across_nodes")) machine.across_nodes = link_of(fields.nested("across_nodes"));
-  if (fields.fields().find("inference")) {
-    const MachineFields measured = fields.nested("inference");
-    machine.inference = {measured.rate("bf16"), measured.rate("int8"), measured.rate("int4"),
-                         measured.rate("cached_attention")};
-  }
+  if (fields.fields().find("inference")) machine.inference = inference_of(fields.nested("inference"));
   if (fields.fields().find("collectives")) {
     const MachineFields measured = fields.nested("collectives");
     machine.collectives = {measured.count("ranks", /*least=*/2, /*absent=*/machine.devices_per_node),
@@ -195,11 +227,7 @@ std::string machine_text(const Machine& machine) {
   object["algorithm"] = name_of(machine.algorithm);
   if (machine.devices_per_node > 1) object["within_node"] = to_json(machine.within_node);
   if (machine.across_nodes) object["across_nodes"] = to_json(*machine.across_nodes);
-  if (const auto& measured = machine.inference)
-    object["inference"] = {{"bf16", to_json(measured->bf16)},
-                           {"int8", to_json(measured->int8)},
-                           {"int4", to_json(measured->int4)},
-                           {"cached_attention", to_json(measured->cached_attention)}};
+  if (machine.inference) object["inference"] = to_json(*machine.inference);
   if (const auto& measured = machine.collectives)
     object["collectives"] = {{"ranks", measured->ranks},
                              {"all_reduce", to_json(measured->all_reduce)},

@@ -54,18 +54,20 @@ double OperationTime::backward(const Operation& operation) const {
   return gradients(operation) + seconds(operation, operation.recomputed, rates_of(operation, rates_).forward);
 }
 
-double OperationTime::cached_attention(double flop, int64_t bytes) const {
-  const bool is_measured = machine_.inference && element_bytes_ == 2;
-  const Rate& rate = is_measured ? machine_.inference->cached_attention : rates_.attention;
-  return machine_.seconds_per_operation.value +
-         std::max(static_cast<double>(bytes) / machine_.memory_bytes_per_second.value, rate.seconds(flop));
+double OperationTime::cached_attention(const CachedAttention& a) const {
+  const double start = machine_.seconds_per_operation.value;
+  if (machine_.inference && element_bytes_ == 2)
+    return start + machine_.inference->cached_attention.seconds(a.elements, a.queries, a.memory_share);
+  const double read = static_cast<double>(a.bytes) / machine_.memory_bytes_per_second.value;
+  return start + std::max(read, rates_.attention.seconds(a.flop));
 }
 
-double OperationTime::inference(const Operation& operation, int64_t bytes, int64_t weight_bits) const {
+double OperationTime::inference(const Operation& operation, int64_t bytes, const ReadWeight& weight) const {
   const double flop = operation.forward.flop;
   if (machine_.inference && element_bytes_ == 2 && operation.kind == Operation::Kind::product) {
     const double rows = flop / 2 / static_cast<double>(operation.weight_elements);
-    return machine_.seconds_per_operation.value + flop / machine_.inference->of_bits(weight_bits).at(rows);
+    return machine_.seconds_per_operation.value +
+           machine_.inference->product(flop, rows, weight.bits, weight.memory_share);
   }
   return seconds(operation, {flop, bytes}, rates_of(operation, rates_).forward);
 }

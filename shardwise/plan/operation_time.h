@@ -7,6 +7,20 @@
 
 namespace shardwise::plan {
 
+/// A weight as a forward of inference reads it.
+struct ReadWeight {
+  int64_t bits = 0;         // of an element, as it is stored
+  double memory_share = 1;  // of its bytes; a cache holds the others (inference_rates.h)
+};
+
+/// Attention of a new token of each text to its cache.
+struct CachedAttention {
+  double flop = 0, elements = 0;  // of keys and values, or latents, that are read
+  double queries = 1;             // heads that read each of them
+  int64_t bytes = 0;              // of the elements
+  double memory_share = 1;        // of the bytes; a cache of the processor holds the others
+};
+
 /// The time of operations on elements of one size.
 class OperationTime {
  public:
@@ -23,11 +37,10 @@ class OperationTime {
   double gradients(const Operation& operation) const;
   /// Returns the seconds of both gradients, with what backward computes again, at the rate of the forward.
   double backward(const Operation& operation) const;
-  /// Returns the seconds of a forward pass of inference that moves `bytes`. `weight_bits`: of a product's
-  /// weight, as it is stored.
-  double inference(const Operation& operation, int64_t bytes, int64_t weight_bits) const;
-  /// Returns the seconds of attention of new tokens to a cache of `bytes`, which takes `flop`.
-  double cached_attention(double flop, int64_t bytes) const;
+  /// Returns the seconds of a forward pass of inference that moves `bytes`. `weight`: of a product.
+  double inference(const Operation& operation, int64_t bytes, const ReadWeight& weight = {}) const;
+  /// Returns its seconds.
+  double cached_attention(const CachedAttention& attention) const;
 
  private:
   double seconds(const Operation& operation, const Pass& pass, const Rate& rate) const;

@@ -80,10 +80,16 @@ void StoredWeights::add_to_block(const ParameterInfo& parameter, const StoredWei
 
 int64_t StoredWeights::of_stage(const base::Range& blocks) const {
   const bool is_first = blocks.begin == 0, is_last = blocks.end == config_.num_hidden_layers;
-  const int64_t of_blocks =
-      std::accumulate(blocks_.begin() + blocks.begin, blocks_.begin() + blocks.end, int64_t{0});
-  return of_blocks + (is_first ? embedding_bytes_ : 0) + (is_last ? head_bytes_ : 0) +
+  return of_blocks(blocks) + (is_first ? embedding_bytes_ : 0) + (is_last ? head_bytes_ : 0) +
          (is_last && !is_first ? tied_bytes_ : 0);
+}
+
+int64_t StoredWeights::read_by_stage(const base::Range& blocks) const {
+  return of_blocks(blocks) + (blocks.end == config_.num_hidden_layers ? head_.bytes : 0);
+}
+
+int64_t StoredWeights::of_blocks(const base::Range& blocks) const {
+  return std::accumulate(blocks_.begin() + blocks.begin, blocks_.begin() + blocks.end, int64_t{0});
 }
 
 }  // namespace shardwise::plan

@@ -28,6 +28,9 @@ class StoredWeights {
   /// Returns the bytes of a pipeline stage: its blocks; the first stage has the embeddings, the last one
   /// final norm and head, and a copy of the embedding if it is the head.
   int64_t of_stage(const base::Range& blocks) const;
+  /// Returns the bytes that a forward of a stage reads: its blocks', and the head's on the last one. Of the
+  /// embeddings it reads a row for each token.
+  int64_t read_by_stage(const base::Range& blocks) const;
   /// Returns the weight that a product of a block reads, by the product's name. `has_experts`: whether the
   /// block has them. Errors: std::out_of_range if there is none.
   const StoredWeight& of_product(bool has_experts, const std::string& product) const {
@@ -37,6 +40,7 @@ class StoredWeights {
   const StoredWeight& head() const { return head_; }
 
  private:
+  int64_t of_blocks(const base::Range& blocks) const;
   void add(const config::ParameterInfo& parameter);
   StoredWeight stored(const config::ParameterInfo& parameter, const std::vector<int64_t>& shape) const;
   void add_to_block(const config::ParameterInfo& parameter, const StoredWeight& weight, int64_t count);

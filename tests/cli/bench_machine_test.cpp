@@ -30,8 +30,14 @@ TEST(BenchMachine, MeasuresWhatPlanReads) {
               << rates << operation;
       }
     }
-    for (const char* format : {"bf16", "int8", "int4"}) EXPECT_EQ(measured["inference"][format].size(), 11u);
-    EXPECT_GT(measured["inference"]["cached_attention"].size(), 0u);
+    for (const char* place : {"from_memory", "from_cache"}) {
+      for (const char* format : {"bf16", "int8", "int4"})
+        EXPECT_EQ(measured["inference"][format][place].size(), 11u);
+      for (const char* queries : {"one_query", "shared"})
+        EXPECT_GT(measured["inference"]["cached_attention"][queries][place].size(), 0u);
+    }
+    EXPECT_GT(measured["inference"]["reading"].size(), 0u);
+    EXPECT_GT(measured["inference"]["seconds_per_product"], 0);
     const std::string file = scratch.put("machine.json", text);
     for (const char* task : {"train", "infer"}) {
       const Words plan{"plan", "--task",  task,      "--model", "small",  "--machine",

@@ -6,6 +6,7 @@
 
 #include "shardwise/config/parameters.h"
 #include "shardwise/plan/inference_search.h"
+#include "tests/plan/read_rates.h"
 
 namespace shardwise::plan::inference_plan_test {
 namespace {
@@ -131,8 +132,7 @@ TEST(InferencePlan, FewerBitsAreFasterByTheBytesThatAreNotRead) {
 
 TEST(InferencePlan, TakesMeasuredProductsByRowsAndBits) {
   Machine machine = built_in_machine("h100");
-  const auto constant = [](double rate) { return Rate({{1, rate}}, "here"); };
-  machine.inference = InferenceRates{constant(1e9), constant(2e9), constant(4e9), constant(1e15)};
+  machine.inference = inference_rates(1e9, 2e9, 4e9, 1e15);
   InferenceTask task = task_of("llama-3.1-8b", 1, 2);
   const double linear = 2.0 * 2 * (8'030'261'248 - 2 * int64_t{128256} * 4096 - 65 * 4096),
                head = 2.0 * 2 * 128256 * 4096;
@@ -143,17 +143,46 @@ TEST(InferencePlan, TakesMeasuredProductsByRowsAndBits) {
   EXPECT_NEAR(seconds() / (linear / 4e9 + head / 2e9), 1, 0.01);
 }
 
-// Of a token of two texts: two products of 4096 features with the keys of a text, in 32 layers.
+// Of a token of two texts: keys and values of 1024 features, in 32 layers.
 TEST(InferencePlan, TakesTheMeasuredRateOfCachedAttention) {
   Machine machine = built_in_machine("h100");
-  const auto constant = [](double rate) { return Rate({{1, rate}}, "here"); };
-  machine.inference = InferenceRates{constant(1e15), constant(1e15), constant(1e15), constant(3e9)};
+  machine.inference = inference_rates(1e15, 1e15, 1e15, 3e9);
   InferenceTask task = task_of("llama-3.1-8b", 1, 2);
   const auto seconds = [&](int64_t prompt) {
     task.prompt_tokens = prompt;
     return evaluate(task, {}, machine).token.total();
   };
-  EXPECT_NEAR(seconds(5000) - seconds(1000), 2 * 4000 * 4.0 * 4096 * 32 / 3e9, 1e-6);
+  EXPECT_NEAR(seconds(5000) - seconds(1000), 2 * 4000 * 2.0 * 1024 * 32 / 3e9, 1e-6);
+}
+
+TEST(InferencePlan, HostsTakeTimeForEachBlockAndText) {
+  Machine machine = built_in_machine("h100");
+  machine.inference = inference_rates(1e15, 1e15, 1e15, 1e15);
+  InferenceTask task = task_of("llama-3.1-8b", 1, 3);
+  const auto seconds = [&] { return evaluate(task, {}, machine).token.total(); };
+  const double without = seconds();
+  machine.inference->seconds_per_block = 0.5;
+  machine.inference->seconds_per_text = 0.25;
+  EXPECT_NEAR(seconds() - without, 32 * (0.5 + 3 * 0.25), 1e-9);
+}
+
+// A token reads 16.06 GB less the embedding's 1.05 GB, and 131,072 bytes for each cached token.
+TEST(InferencePlan, ReadsFromACacheWhatItHolds) {
+  Machine machine = built_in_machine("h100");
+  machine.inference = inference_rates(1e9, 1e9, 1e9, 1e9);
+  const auto rate = [](double per_second) { return Rate({{1, per_second}}, "here"); };
+  auto& attention = machine.inference->cached_attention;
+  machine.inference->bf16.from_cache = attention.one_query.from_cache = attention.shared.from_cache =
+      rate(4e9);
+  InferenceTask task = task_of("llama-3.1-8b", 1, 1);
+  task.prompt_tokens = 10'000;
+  task.new_tokens = 1;
+  const double read = 2 * (8'030'261'248.0 - 128256 * 4096) + 131'072.0 * 10'000;
+  const auto seconds_if_held = [&](double bytes) {
+    machine.inference->reading = Rate({{bytes, 1e11}, {1.001 * bytes, 1e9}}, "here");
+    return evaluate(task, {}, machine).token.total();
+  };
+  EXPECT_NEAR(seconds_if_held(0.99 * read) / seconds_if_held(1.01 * read), 4, 0.02);
 }
 
 TEST(InferencePlan, AWindowLimitsWhatATokenReads) {

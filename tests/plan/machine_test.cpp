@@ -82,8 +82,11 @@ Machine whole_machine() {
   Machine m = built_in_machine("b200");
   m.shares_memory = true;
   m.wgrad_operand_bytes = 4;
-  m.inference =
-      InferenceRates{Rate({{1, 9}}, ""), Rate({{1, 8}}, ""), Rate({{1, 7}, {2, 6}}, ""), Rate({{1, 5}}, "")};
+  const auto rates = [](double first) {
+    return ReadRates{Rate({{1, first}, {2, first + 1}}, ""), Rate({{1, first + 2}}, "")};
+  };
+  m.inference = InferenceRates{
+      rates(10), rates(20), rates(30), {rates(40), rates(50)}, Rate({{1, 9}, {2, 8}}, ""), 7, 6, 5};
   m.collectives = MeasuredCollectives{3, Rate({{1, 2}}, ""), Rate({{3, 4}, {5, 6}}, ""), Rate({{7, 8}}, "")};
   return m;
 }
