@@ -8,13 +8,16 @@ import time
 
 REPETITION_US = 10e3
 MIN_REPETITIONS = 5
+REHEATED_US = 100e3
 
 
 class Loop:
-    def __init__(self, run, steps=1):
-        self.run, self.steps, self.us = run, steps, []
+    def __init__(self, run, steps=1, begins_untimed=False):
+        self.run, self.steps, self.begins_untimed, self.us = run, steps, begins_untimed, []
 
     def time_us(self, barrier):
+        if self.begins_untimed:
+            self.run(1)
         barrier()
         begin = time.perf_counter()
         self.run(self.steps)
@@ -34,7 +37,8 @@ def calibrate(loop, barrier, max_over_ranks):
     while (us := estimate_us(loop, barrier, max_over_ranks)) * loop.steps < REPETITION_US / 4:
         loop.steps *= 4
     loop.steps = max(1, int(REPETITION_US / us))
-    return us * loop.steps
+    loop.begins_untimed = us < REHEATED_US
+    return us * (loop.steps + loop.begins_untimed)
 
 
 def spread(us):
@@ -48,7 +52,7 @@ def measure(size, mode, loops, seconds, barrier, max_over_ranks):
     call, write_and_call, write = loops
     calling = Loop(call if mode == "warm" else write_and_call)
     repetition_us = calibrate(calling, barrier, max_over_ranks)
-    loops = [calling] if mode == "warm" else [calling, Loop(write, calling.steps)]
+    loops = [calling] if mode == "warm" else [calling, Loop(write, calling.steps, calling.begins_untimed)]
     repetition_us += REPETITION_US / 2 * (len(loops) - 1)
     repetitions = int(max(seconds * 1e6 / repetition_us, MIN_REPETITIONS))
     for number in range(repetitions):

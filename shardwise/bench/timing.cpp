@@ -72,7 +72,10 @@ int64_t calibrate_all(std::vector<Loop>& loops, CacheState state, double seconds
   double repetition_us = 0;
   for (size_t i = 0; i < loops.size(); ++i) {
     const bool only_rewrites = state == CacheState::rewritten && i % 2 == 1;
-    if (only_rewrites) loops[i].steps = loops[i - 1].steps;
+    if (only_rewrites) {
+      loops[i].steps = loops[i - 1].steps;
+      loops[i].begins_untimed = loops[i - 1].begins_untimed;
+    }
     repetition_us += only_rewrites ? kRepetitionUs / 2 : calibrate(loops[i], ranks);
   }
   return static_cast<int64_t>(std::max(seconds * 1e6 / repetition_us, kMinRepetitions));
