@@ -20,7 +20,7 @@ constexpr int64_t kFeatures = 2048;   // of a weight that takes far longer than 
 constexpr int64_t kFewFeatures = 64;  // of one that does not
 constexpr int64_t kReadMegabytes[] = {1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256};
 constexpr auto kSharing = static_cast<int64_t>(plan::CachedAttentionRates::kQueries);  // query heads of a key
-constexpr int64_t kOneWeight = 0;  // bytes in turn: the same weight at every call
+constexpr int64_t kOne = 0;  // bytes in turn: every call uses the same weight or cache
 
 const WeightFormat kBf16{"bf16", at::kBFloat16};
 const WeightFormat kInt8{"int8", at::kBFloat16, quant::Format{.bits = 8}};
@@ -31,7 +31,7 @@ Rate measure_rate(const WeightFormat& format, int64_t bytes_in_turn, double star
                   Measurements& measurements) {
   const WeightMeasured measured = measurements.of_products(
       fmt::format("{} products of inference, weights from {}", format.name,
-                  bytes_in_turn == kOneWeight ? "a cache" : "memory"),
+                  bytes_in_turn == kOne ? "a cache" : "memory"),
       {{{"", kFeatures, kFeatures}}, {format}, kRows, measurements.seconds(), bytes_in_turn});
   std::vector<Rate::Point> points;
   for (const RowsMeasured& one : measured.rows) {
@@ -45,7 +45,7 @@ Rate measure_rate(const WeightFormat& format, int64_t bytes_in_turn, double star
 plan::ReadRates measure_products(const WeightFormat& format, double start, const std::string& source,
                                  Measurements& measurements) {
   return {measure_rate(format, kBeyondCaches, start, source, measurements),
-          measure_rate(format, kOneWeight, start, source, measurements)};
+          measure_rate(format, kOne, start, source, measurements)};
 }
 
 plan::ReadRates measure_attention(int64_t queries, const std::string& source, Measurements& measurements) {
@@ -53,13 +53,13 @@ plan::ReadRates measure_attention(int64_t queries, const std::string& source, Me
     return measure_sizes(cached_attention_calls(queries, bytes_in_turn), /*calls=*/1, measurements)
         .take(0, source);
   };
-  return {rate(kBeyondCaches), rate(kOneWeight)};
+  return {rate(kBeyondCaches), rate(kOne)};
 }
 
 double measure_start(Measurements& measurements) {
   const WeightMeasured measured = measurements.of_products(
       "the smallest product of inference",
-      {{{"", kFewFeatures, kFewFeatures}}, {kBf16}, {1}, measurements.seconds(), kOneWeight});
+      {{{"", kFewFeatures, kFewFeatures}}, {kBf16}, {1}, measurements.seconds(), kOne});
   return seconds_of(measured.rows.front().product);
 }
 
@@ -99,7 +99,7 @@ void measure_blocks_(plan::Machine& machine, Measurements& measurements) {
   weights.initialize_(/*seed=*/1);
   const std::vector<double> seconds = measurements.of_tokens("a token of a small model", weights,
                                                              {{kTexts[0], kContext}, {kTexts[1], kContext}});
-  double between[2];
+  double per_block[2];
   for (int i = 0; i < 2; ++i) {
     const plan::InferenceTask task{.config = config,
                                    .ranks = group.size(),
@@ -107,16 +107,16 @@ void measure_blocks_(plan::Machine& machine, Measurements& measurements) {
                                    .new_tokens = 1,
                                    .texts = kTexts[i]};
     const double planned = plan::evaluate(task, {.tp = group.size()}, machine).token.total();
-    between[i] = std::max(0.0, seconds[i] - planned) / static_cast<double>(config.num_hidden_layers);
+    per_block[i] = std::max(0.0, seconds[i] - planned) / static_cast<double>(config.num_hidden_layers);
   }
   machine.inference->seconds_per_text =
-      std::max(0.0, between[1] - between[0]) / static_cast<double>(kTexts[1] - kTexts[0]);
-  machine.inference->seconds_per_block = std::max(0.0, between[0] - machine.inference->seconds_per_text);
+      std::max(0.0, per_block[1] - per_block[0]) / static_cast<double>(kTexts[1] - kTexts[0]);
+  machine.inference->seconds_per_block = std::max(0.0, per_block[0] - machine.inference->seconds_per_text);
 }
 
 size_t inference_measurements() {
   constexpr size_t kFormats = 3, kPlaces = 2, kQueries = 2, kStart = 1, kModel = 1;
-  return kFormats * kPlaces + kStart + kQueries * kPlaces * cached_attention_calls(1, kOneWeight).size() +
+  return kFormats * kPlaces + kStart + kQueries * kPlaces * cached_attention_calls(1, kOne).size() +
          reading_calls().size() + kModel;
 }
 

@@ -79,23 +79,26 @@ void add_rows(std::vector<Row>& rows, const char* dtype, const plan::OperationRa
 
 /// What inference reads from a cache, and from memory.
 void add_rows(std::vector<Row>& rows, const plan::InferenceRates& measured) {
-  const auto add = [&](const char* operation, const char* dtype, const plan::ReadRates& rates,
-                       const auto& work) {
-    for (const auto& [place, rate] :
-         {std::pair{"from a cache", &rates.from_cache}, {"from memory", &rates.from_memory}})
-      for (const auto& [size, per_second] : rate->points())
-        rows.push_back({fmt::format("{} {}", operation, place), dtype, work(size),
-                        fmt::format("{:.1f} GFLOP/s", per_second / 1e9)});
+  const auto for_each_place = [](const plan::ReadRates& rates, const auto& f) {
+    f("from a cache", rates.from_cache);
+    f("from memory", rates.from_memory);
   };
-  const auto of_rows = [](double count) { return fmt::format("{:.0f} rows", count); };
-  add("product", "bf16", measured.bf16, of_rows);
-  add("product", "int8", measured.int8, of_rows);
-  add("product", "int4", measured.int4, of_rows);
+  const auto add_products = [&](const char* dtype, const plan::ReadRates& rates) {
+    for_each_place(rates, [&](const char* place, const plan::Rate& rate) {
+      std::string operation = fmt::format("product with a weight {}", place);
+      for (const auto& [count, per_second] : rate.points())
+        rows.push_back({std::exchange(operation, ""), dtype, fmt::format("{:.0f} rows", count),
+                        fmt::format("{:.1f} GFLOP/s", per_second / 1e9)});
+    });
+  };
+  add_products("bf16", measured.bf16);
+  add_products("int8", measured.int8);
+  add_products("int4", measured.int4);
   const auto add_attention = [&](int64_t queries, const plan::ReadRates& rates) {
-    for (const auto& [place, rate] :
-         {std::pair{"cached", &rates.from_cache}, {"uncached", &rates.from_memory}})
-      add_rows(rows, fmt::format("attention of {} to {} keys", queries, place).c_str(), "bf16", *rate,
-               "elements");
+    for_each_place(rates, [&](const char* place, const plan::Rate& rate) {
+      const std::string operation = fmt::format("{} heads' attention to keys {}", queries, place);
+      add_rows(rows, operation.c_str(), "bf16", rate, "elements");
+    });
   };
   add_attention(1, measured.cached_attention.one_query);
   add_attention(static_cast<int64_t>(plan::CachedAttentionRates::kQueries), measured.cached_attention.shared);
