@@ -29,14 +29,14 @@ def estimate_us(loop, barrier, max_over_ranks):
     return min(max_over_ranks([loop.time_us(barrier) for _ in range(3)]))
 
 
-def calibrate(loop, barrier, max_over_ranks):
-    """Sets the steps per repetition, equal on every rank; returns the estimated time of a repetition."""
+def calibrate(loop, repetition_us, barrier, max_over_ranks):
+    """Sets the steps per repetition of about `repetition_us`, equal on every rank; returns its estimated time."""
     loop.steps = 2
     loop.time_us(barrier)
     loop.steps = 1
-    while (us := estimate_us(loop, barrier, max_over_ranks)) * loop.steps < REPETITION_US / 4:
+    while (us := estimate_us(loop, barrier, max_over_ranks)) * loop.steps < repetition_us / 4:
         loop.steps *= 4
-    loop.steps = max(1, int(REPETITION_US / us))
+    loop.steps = max(1, int(repetition_us / us))
     loop.begins_untimed = us < REHEATED_US
     return us * (loop.steps + loop.begins_untimed)
 
@@ -51,9 +51,10 @@ def measure(size, mode, loops, seconds, barrier, max_over_ranks):
     """Measures one point. `loops` are three functions of a number of steps: call, write the input and call, write."""
     call, write_and_call, write = loops
     calling = Loop(call if mode == "warm" else write_and_call)
-    repetition_us = calibrate(calling, barrier, max_over_ranks)
+    of_loop_us = min(REPETITION_US, seconds * 1e6 / MIN_REPETITIONS)
+    repetition_us = calibrate(calling, of_loop_us, barrier, max_over_ranks)
     loops = [calling] if mode == "warm" else [calling, Loop(write, calling.steps, calling.begins_untimed)]
-    repetition_us += REPETITION_US / 2 * (len(loops) - 1)
+    repetition_us += of_loop_us / 2 * (len(loops) - 1)
     repetitions = int(max(seconds * 1e6 / repetition_us, MIN_REPETITIONS))
     for number in range(repetitions):
         for loop in loops if number % 2 == 0 else reversed(loops):

@@ -38,14 +38,15 @@ double estimate_us(const Loop& loop, const Synchronizer& ranks) {
   return *std::min_element(us.begin(), us.end());
 }
 
-/// Sets the loop's steps per repetition, equal on every rank, and returns the estimated time of a repetition.
-double calibrate(Loop& loop, const Synchronizer& ranks) {
+/// Sets the loop's steps per repetition of about `repetition_us`, equal on every rank, and returns its
+/// estimated time.
+double calibrate(Loop& loop, double repetition_us, const Synchronizer& ranks) {
   loop.steps = 2;
   time_us(loop, ranks);  // warm-up: page faults, CPU frequency
   for (loop.steps = 1;; loop.steps *= 4) {
     const double us = estimate_us(loop, ranks);
-    if (us * static_cast<double>(loop.steps) < kRepetitionUs / 4) continue;
-    loop.steps = std::max<int64_t>(1, static_cast<int64_t>(kRepetitionUs / us));
+    if (us * static_cast<double>(loop.steps) < repetition_us / 4) continue;
+    loop.steps = std::max<int64_t>(1, static_cast<int64_t>(repetition_us / us));
     loop.begins_untimed = us < kReheatedUs;
     return us * static_cast<double>(loop.steps + loop.begins_untimed);
   }
@@ -69,6 +70,7 @@ std::vector<Loop> loops_of(const std::vector<TimedCall>& timed, CacheState state
 }
 
 int64_t calibrate_all(std::vector<Loop>& loops, CacheState state, double seconds, const Synchronizer& ranks) {
+  const double of_loop_us = std::min(kRepetitionUs, seconds * 1e6 / kMinRepetitions);
   double repetition_us = 0;
   for (size_t i = 0; i < loops.size(); ++i) {
     const bool only_rewrites = state == CacheState::rewritten && i % 2 == 1;
@@ -76,7 +78,7 @@ int64_t calibrate_all(std::vector<Loop>& loops, CacheState state, double seconds
       loops[i].steps = loops[i - 1].steps;
       loops[i].begins_untimed = loops[i - 1].begins_untimed;
     }
-    repetition_us += only_rewrites ? kRepetitionUs / 2 : calibrate(loops[i], ranks);
+    repetition_us += only_rewrites ? of_loop_us / 2 : calibrate(loops[i], of_loop_us, ranks);
   }
   return static_cast<int64_t>(std::max(seconds * 1e6 / repetition_us, kMinRepetitions));
 }

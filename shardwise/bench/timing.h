@@ -2,11 +2,11 @@
 // as JSON, with the same fields for every candidate (benchmarks/comm_peer.py writes those of other
 // libraries).
 //
-// Each repetition runs every loop once, with as many calls as take about 10 ms, so that noise of the machine
-// affects all loops alike. A call that is not timed begins each loop, as between calls of its own, not of
-// others, caches hold its data. The time of the slowest rank counts; the ranks exchange their times after the
-// last repetition. This file depends on neither tensors nor groups, because benchmarks/comm_mpi.cpp is
-// compiled with it too.
+// Each repetition runs every loop once, with as many calls as take about 10 ms, or a fifth of the time for
+// all, so that noise of the machine affects all loops alike. A call that is not timed begins each loop, as
+// between calls of its own, not of others, caches hold its data. The time of the slowest rank counts; the
+// ranks exchange their times after the last repetition. This file depends on neither tensors nor groups,
+// because benchmarks/comm_mpi.cpp is compiled with it too.
 #pragma once
 #include <cstdint>
 #include <functional>
