@@ -1,5 +1,6 @@
 // Measures calls size by size, on all ranks at once, and turns their times into rates.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>

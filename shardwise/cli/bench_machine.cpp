@@ -118,9 +118,7 @@ std::string to_text(const plan::Machine& machine) {
     rows.push_back({operation, "", "", fmt::format("{:.1f} GB/s", figure.value / 1e9)});
   add_rows(rows, "fp32", machine.rates_32_bit);
   add_rows(rows, "bf16", machine.rates_16_bit);
-  if (const auto& measured = machine.inference) {
-    add_rows(rows, *measured);
-  }
+  if (machine.inference) add_rows(rows, *machine.inference);
   if (const auto& measured = machine.collectives) {
     add_rows(rows, "all_reduce", "", measured->all_reduce, "B");
     add_rows(rows, "all_gather in place", "", measured->all_gather, "B");

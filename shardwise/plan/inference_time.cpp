@@ -33,6 +33,7 @@ InferenceTime::InferenceTime(const InferenceTask& task, const InferenceDegrees& 
       stages_(stages_of(task.config, degrees.pp)),
       dense_(config::dense(task.config)),
       outside_(dense_parts_of(dense_)),
+      shard_(rank_shard(workload(outside_, 1, 1), kFirstRank)),
       time_(machine_, task.element_bytes),
       collectives_(machine_, {.ranks = degrees.tp}),
       exchanges_(machine_, {.ranks = expert_ranks_.replicas() > 1 ? degrees.ep : 1}) {}
@@ -50,8 +51,10 @@ Workload InferenceTime::workload(const config::Config& config, int64_t sequence_
 }
 
 std::vector<ForwardTime> InferenceTime::stages(const GenerationForward& forward) const {
+  const double from_memory = memory_share(forward);
   std::map<BlockKind, BlockTime> of_kind;
-  for (const auto& [kind, layer] : layers_of_kinds(dense_)) of_kind[kind] = block(layer, forward);
+  for (const auto& [kind, layer] : layers_of_kinds(dense_))
+    of_kind[kind] = block(layer, forward, from_memory);
   const Workload w = workload(outside_, /*sequence_length=*/1, forward.rows);
   const int64_t hidden = forward.rows * dense_.hidden_size * task_.element_bytes;
   const double of_block = collectives_.of(block_communication(w, kFirstRank, 0).forward);
@@ -72,7 +75,8 @@ std::vector<ForwardTime> InferenceTime::stages(const GenerationForward& forward)
   return all;
 }
 
-InferenceTime::BlockTime InferenceTime::block(int64_t layer, const GenerationForward& forward) const {
+InferenceTime::BlockTime InferenceTime::block(int64_t layer, const GenerationForward& forward,
+                                              double from_memory) const {
   BlockTime time;
   const bool has_experts = dense_.has_experts(layer);
   if (const auto& measured = machine_.inference) {
@@ -81,25 +85,25 @@ InferenceTime::BlockTime InferenceTime::block(int64_t layer, const GenerationFor
                               static_cast<double>(texts) * measured->seconds_per_text);
   }
   const Workload w = workload(without_experts(dense_, layer), /*sequence_length=*/1, forward.rows);
-  const ReadShares read{.memory = memory_share(forward)};
+  const ReadShares read{.memory = from_memory};
   for (const Operation& one : block_operations(w, kFirstRank, 0, CountedKeys::all)) {
     if (one.kind == Operation::Kind::attention) {
-      time.operations.push_back(attention(layer, forward));
+      time.operations.push_back(attention(layer, forward, from_memory));
     } else if (one.kind == Operation::Kind::product) {
       time.operations.push_back(product(one, weights_.of_product(has_experts, one.name), read));
     } else {
       time.operations.push_back(elementwise(one));
     }
   }
-  if (has_experts) add_experts(time, forward);
+  if (has_experts) add_experts(time, forward, from_memory);
   return time;
 }
 
 /// Of the experts' weights those are read that some row chooses.
-void InferenceTime::add_experts(BlockTime& block, const GenerationForward& forward) const {
+void InferenceTime::add_experts(BlockTime& block, const GenerationForward& forward,
+                                double from_memory) const {
   // Quantization limits how an expert is split.
   const RoutedExperts experts = routed_experts(task_.config, expert_ranks_, forward.rows);
-  const double from_memory = memory_share(forward);
   for (const Operation& one : routed_operations(dense_, experts, forward.rows, task_.element_bytes)) {
     if (one.kind != Operation::Kind::product) {
       block.operations.push_back(elementwise(one));
@@ -113,8 +117,8 @@ void InferenceTime::add_experts(BlockTime& block, const GenerationForward& forwa
     block.exchanges = 2 * exchanges_.all_to_all(experts.sent_rows * static_cast<double>(row));
 }
 
-double InferenceTime::attention(int64_t layer, const GenerationForward& forward) const {
-  if (forward.cached_keys > 0) return cached_attention(layer, forward);
+double InferenceTime::attention(int64_t layer, const GenerationForward& forward, double from_memory) const {
+  if (forward.cached_keys > 0) return cached_attention(layer, forward, from_memory);
   return prompt_attention(layer) * static_cast<double>(forward.texts) / forward.forwards;
 }
 
@@ -144,18 +148,18 @@ double InferenceTime::projections_again(int64_t layer) const {
 /// One query of each text: two products with its keys and values. Latents are read in place of both, by
 /// queries that are projected to their size (DeepSeek-V2, arXiv 2405.04434, section 2.1.2); this and the way
 /// back read the weights, and have the FLOP, of the projection of one key and value.
-double InferenceTime::cached_attention(int64_t layer, const GenerationForward& forward) const {
-  const RankShard shard = rank_shard(workload(outside_, 1, 1), kFirstRank);
+double InferenceTime::cached_attention(int64_t layer, const GenerationForward& forward,
+                                       double from_memory) const {
   const auto& latent = dense_.latent_attention;
   const int64_t features = latent ? latent->cached_features() + latent->kv_lora_rank : 2 * dense_.head_dim,
-                cached = latent ? latent->cached_features() : shard.kv_heads * 2 * dense_.head_dim;
+                cached = latent ? latent->cached_features() : shard_.kv_heads * 2 * dense_.head_dim;
   const auto keys = static_cast<double>(forward.rows * keys_of(layer, forward));
   return time_.cached_attention(
-      {.flop = 2 * static_cast<double>(shard.heads * features) * keys,
+      {.flop = 2 * static_cast<double>(shard_.heads * features) * keys,
        .elements = static_cast<double>(cached) * keys,
-       .queries = static_cast<double>(shard.heads) / static_cast<double>(latent ? 1 : shard.kv_heads),
+       .queries = static_cast<double>(shard_.heads) / static_cast<double>(latent ? 1 : shard_.kv_heads),
        .bytes = cached_bytes(layer, forward),
-       .memory_share = memory_share(forward)});
+       .memory_share = from_memory});
 }
 
 int64_t InferenceTime::keys_of(int64_t layer, const GenerationForward& forward) const {
@@ -164,9 +168,8 @@ int64_t InferenceTime::keys_of(int64_t layer, const GenerationForward& forward) 
 
 /// Keys and values, or latents, that a token of each text reads.
 int64_t InferenceTime::cached_bytes(int64_t layer, const GenerationForward& forward) const {
-  const RankShard shard = rank_shard(workload(outside_, 1, 1), kFirstRank);
   return forward.rows * keys_of(layer, forward) *
-         cached_bytes_per_block(dense_, shard.kv_heads, task_.element_bytes, task_.has_int8_cache);
+         cached_bytes_per_block(dense_, shard_.kv_heads, task_.element_bytes, task_.has_int8_cache);
 }
 
 /// Every forward reads the same weights, and the same cached keys and a few more. The stage that reads the

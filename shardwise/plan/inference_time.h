@@ -49,15 +49,16 @@ class InferenceTime {
   };
 
   Workload workload(const config::Config& config, int64_t sequence_length, int64_t batch_size) const;
-  BlockTime block(int64_t layer, const GenerationForward& forward) const;
-  void add_experts(BlockTime& block, const GenerationForward& forward) const;
-  double attention(int64_t layer, const GenerationForward& forward) const;
+  // `from_memory`: the part of what a forward reads that no cache holds (memory_share).
+  BlockTime block(int64_t layer, const GenerationForward& forward, double from_memory) const;
+  void add_experts(BlockTime& block, const GenerationForward& forward, double from_memory) const;
+  double attention(int64_t layer, const GenerationForward& forward, double from_memory) const;
   double prompt_attention(int64_t layer) const;
   double projections_again(int64_t layer) const;
   int64_t keys_of(int64_t layer, const GenerationForward& forward) const;
   int64_t cached_bytes(int64_t layer, const GenerationForward& forward) const;
   double memory_share(const GenerationForward& forward) const;
-  double cached_attention(int64_t layer, const GenerationForward& forward) const;
+  double cached_attention(int64_t layer, const GenerationForward& forward, double from_memory) const;
   /// How much of a weight a forward reads, and how much of that from memory.
   struct ReadShares {
     double of_weight = 1, memory = 1;
@@ -74,6 +75,7 @@ class InferenceTime {
   base::Split stages_;
   config::Config dense_;    // without quantization: operations count elements
   config::Config outside_;  // of embedding, head and collectives, which do not depend on experts
+  RankShard shard_;         // rank 0's heads
   OperationTime time_;
   CollectiveTime collectives_, exchanges_;
 };
