@@ -128,6 +128,15 @@ void store(const Blocks& blocks, const WidenedProduct<Bf16>& p, int64_t row, int
   }
 }
 
+/// Prefetches `columns` rows of `depth` elements into the second-level cache. Processors prefetch within a
+/// page by themselves, and the rows of a wide weight begin in different ones.
+void prefetch_rows(const Bf16* from, int64_t stride, int64_t columns, int64_t depth) {
+  constexpr int64_t kLine = 64 / sizeof(Bf16);
+  for (int64_t j = 0; j < columns; ++j)
+    for (int64_t t = 0; t < depth; t += kLine)
+      __builtin_prefetch(from + j * stride + t, /*rw=*/0, /*locality=*/2);
+}
+
 void multiply_block(Blocks& blocks, const WidenedProduct<Bf16>& p, int64_t row, int64_t rows, int64_t column,
                     int64_t columns) {
   clear_sums(blocks, rows);
@@ -137,8 +146,10 @@ void multiply_block(Blocks& blocks, const WidenedProduct<Bf16>& p, int64_t row, 
     const int64_t panels = pack_b(blocks, columns, depth, [&](Panel& to, int64_t first, int64_t width) {
       const int64_t j = column + first;
       if (p.b_is_transposed) {
-        pack_loops<Bf16>().transposed_pairs(to[0], kPanel / 2, p.b + j * p.b_stride + k, p.b_stride, width,
-                                            depth);
+        const Bf16* b = p.b + j * p.b_stride + k;
+        if (k + kDepth < p.depth)
+          prefetch_rows(b + kDepth, p.b_stride, width, smaller(kDepth, p.depth - k - kDepth));
+        pack_loops<Bf16>().transposed_pairs(to[0], kPanel / 2, b, p.b_stride, width, depth);
       } else {
         pack_rows(to, p.b + k * p.b_stride + j, p.b_stride, width, depth);
       }
