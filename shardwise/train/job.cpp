@@ -106,7 +106,7 @@ void check_tokens_done(const io::SafetensorsFile& state) {
 }
 
 /// Checks the resumed checkpoint and returns its step. It needs optimizer state for all trained parameters.
-int64_t checked_progress(const path& resumed, const Frozen& frozen) {
+int64_t checked_progress(const path& resumed, const config::Frozen& frozen) {
   checkpoint::check(resumed, /*needs_state=*/true, frozen.tensors);
   const io::SafetensorsFile state = checkpoint::open_state(resumed);
   check_tokens_done(state);
@@ -115,7 +115,7 @@ int64_t checked_progress(const path& resumed, const Frozen& frozen) {
 
 /// Checks the starting checkpoint and returns the number of steps done before this run.
 int64_t first_step_of(const std::optional<path>& resumed, const std::optional<path>& initial,
-                      const Frozen& frozen) {
+                      const config::Frozen& frozen) {
   if (resumed) return checked_progress(*resumed, frozen);
   if (initial) checkpoint::check(*initial, /*needs_state=*/false);
   return 0;
@@ -141,7 +141,7 @@ void check_save_is_no_input(const TrainOptions& options, const std::optional<pat
 /// Runs all checks that do not need the text, since encoding it may take long. Returns the number of steps
 /// done before this run.
 int64_t checked_start(const TrainOptions& options, const Config& config, const std::optional<path>& resumed,
-                      const std::optional<path>& initial, const Frozen& frozen) {
+                      const std::optional<path>& initial, const config::Frozen& frozen) {
   check_save_is_no_input(options, resumed ? resumed : initial);
   config::check_ranks("train", config, options.tp);
   check_length(options, config);
@@ -285,7 +285,7 @@ Start start_of(const TrainOptions& given) {
 
 Job::Job(const TrainOptions& given)
     : start_(start_of(given)),
-      frozen_(frozen_by(options().freeze, config())),
+      frozen_(config::frozen_by("train", options().freeze, config())),
       first_step_(checked_start(options(), config(), resumed(), initial(), frozen_)),
       text_(options(), starting_checkpoint()),
       windows_(text_.tokens(), window_options(options())),

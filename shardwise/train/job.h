@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "shardwise/config/config.h"
+#include "shardwise/config/freeze.h"
 #include "shardwise/text/windows.h"
-#include "shardwise/train/freeze.h"
 #include "shardwise/train/resumed_options.h"
 #include "shardwise/train/text.h"
 
@@ -52,7 +52,7 @@ class Job {
   /// generation_config.json of the checkpoint that the run starts from, and the run's training.json.
   const std::map<std::string, std::string>& auxiliary_files() const { return auxiliary_files_; }
   /// The parameters that are not trained.
-  const Frozen& frozen() const { return frozen_; }
+  const config::Frozen& frozen() const { return frozen_; }
   /// The number of optimizer steps done before this run.
   int64_t first_step() const { return first_step_; }
   /// Checks that the directory of --save, which must be given, has no step after first_step(), also once this
@@ -68,7 +68,7 @@ class Job {
 
  private:
   Start start_;
-  Frozen frozen_;
+  config::Frozen frozen_;
   int64_t first_step_;
   Text text_;
   text::Windows windows_;

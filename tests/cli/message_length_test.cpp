@@ -199,7 +199,7 @@ TEST(Messages, OfFlagsAreShort) {
       {"train's dtype", [] { validate([](auto& o) { o.dtype = kLong; }); }},
       {"recompute", [] { train::recompute_of(kLong); }},
       {"overlap", [] { train::OverlapChoice(kLong, /*can_overlap=*/true); }},
-      {"freeze", [] { train::frozen_by({kLong}, testing::small_byte_config()); }},
+      {"freeze", [] { config::frozen_by("train", {kLong}, testing::small_byte_config()); }},
       {"integer in JSON", [] { parse_ordered(std::string(100'000, '1'), "t"); }},
   });
 }

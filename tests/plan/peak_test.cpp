@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "shardwise/config/freeze.h"
 #include "shardwise/kernels/bf16_product.h"
-#include "shardwise/train/freeze.h"
 #include "tests/plan/frozen.h"
 #include "tests/support/temporary.h"
 
@@ -69,7 +69,7 @@ Workload workload_of(const Case& c, const config::Config& model) {
   workload.recompute = c.recompute;
   workload.wgrad_operand_bytes = kernels::weight_gradient_operand_bytes();
   workload.has_dropout = std::string(c.dropout) != "0";
-  workload.frozen = train::frozen_by(c.freeze, workload.config).parameters;
+  workload.frozen = config::frozen_by("plan", c.freeze, workload.config).parameters;
   return workload;
 }
 

@@ -1,4 +1,4 @@
-#include "shardwise/train/freeze.h"
+#include "shardwise/config/freeze.h"
 
 #include "shardwise/io/safetensors.h"
 #include "tests/support/error_text.h"
@@ -14,29 +14,32 @@ using testing::small_options;
 using Names = std::set<std::string>;
 
 TEST(Freeze, GlobsMatchHuggingFaceNames) {
-  const Frozen frozen =
-      frozen_by({"model.layers.1.mlp.*", "*.0.self_attn.o_proj.weight"}, small_byte_config());
+  const config::Frozen frozen = config::frozen_by(
+      "train", {"model.layers.1.mlp.*", "*.0.self_attn.o_proj.weight"}, small_byte_config());
   EXPECT_EQ(frozen.parameters,
             (Names{"model.layers.1.mlp.gate_up_proj.weight", "model.layers.1.mlp.down_proj.weight",
                    "model.layers.0.self_attn.o_proj.weight"}));
   EXPECT_EQ(frozen.tensors,
             (Names{"model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.up_proj.weight",
                    "model.layers.1.mlp.down_proj.weight", "model.layers.0.self_attn.o_proj.weight"}));
-  EXPECT_TRUE(frozen_by({}, small_byte_config()).parameters.empty());
-  EXPECT_EQ(frozen_by({"*.[0-9].*.?_proj.weight"}, small_byte_config()).parameters.size(), 4u);
+  EXPECT_TRUE(config::frozen_by("train", {}, small_byte_config()).parameters.empty());
+  EXPECT_EQ(config::frozen_by("train", {"*.[0-9].*.?_proj.weight"}, small_byte_config()).parameters.size(),
+            4u);
 }
 
 TEST(Freeze, TiedHeadIsFrozenWithTheEmbedding) {
   config::Config tied = small_byte_config();
   tied.tie_word_embeddings = true;
-  EXPECT_EQ(frozen_by({"*embed_tokens*"}, tied).parameters, Names{"model.embed_tokens.weight"});
-  EXPECT_THROW(frozen_by({"lm_head.weight"}, tied), c10::ValueError);
-  EXPECT_EQ(frozen_by({"lm_head.weight"}, small_byte_config()).parameters, Names{"lm_head.weight"});
+  EXPECT_EQ(config::frozen_by("train", {"*embed_tokens*"}, tied).parameters,
+            Names{"model.embed_tokens.weight"});
+  EXPECT_THROW(config::frozen_by("train", {"lm_head.weight"}, tied), c10::ValueError);
+  EXPECT_EQ(config::frozen_by("train", {"lm_head.weight"}, small_byte_config()).parameters,
+            Names{"lm_head.weight"});
 }
 
 TEST(Freeze, RejectsInvalidGlobs) {
   const auto error = [](const std::vector<std::string>& globs) {
-    return test::error_text([&] { frozen_by(globs, small_byte_config()); });
+    return test::error_text([&] { config::frozen_by("train", globs, small_byte_config()); });
   };
   EXPECT_EQ(error({"*embed*", "model.layers.7.*"}),
             "train: --freeze must match tensors of the model, such as model.embed_tokens.weight; got "
@@ -58,7 +61,8 @@ TrainOptions freezing(const Scratch& scratch, const std::string& save) {
 }
 
 bool is_frozen(const std::string& name) {
-  return frozen_by({"model.embed_tokens.weight", "*.1.*norm*", "*.0.self_attn.*"}, small_byte_config())
+  return config::frozen_by("train", {"model.embed_tokens.weight", "*.1.*norm*", "*.0.self_attn.*"},
+                           small_byte_config())
       .tensors.contains(name);
 }
 

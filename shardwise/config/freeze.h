@@ -6,7 +6,7 @@
 
 #include "shardwise/config/config.h"
 
-namespace shardwise::train {
+namespace shardwise::config {
 
 /// The frozen parameters of a run.
 struct Frozen {
@@ -15,9 +15,9 @@ struct Frozen {
 };
 
 /// Returns the parameters that `globs` match, with shell syntax: * matches any characters including dots, ?
-/// matches one, [0-3] matches one of these. A tied LM head is frozen under the name of the embedding. Throws
-/// c10::ValueError if a glob matches nothing, if only some of the tensors of one fused parameter match, or if
-/// nothing is left to train.
-Frozen frozen_by(const std::vector<std::string>& globs, const config::Config& config);
+/// matches one, [0-3] matches one of these. A tied LM head is frozen under the name of the embedding. Errors:
+/// c10::ValueError beginning with `command` if a glob matches nothing, if only some of the tensors of one
+/// fused parameter match, or if nothing is left to train.
+Frozen frozen_by(const std::string& command, const std::vector<std::string>& globs, const Config& config);
 
-}  // namespace shardwise::train
+}  // namespace shardwise::config
