@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 from shardwise import _records
@@ -23,7 +23,8 @@ def plan(config: Described, *, task: Literal["train"] = "train", ranks: int | No
          memory_cap: float | None = None, tp: int | None = None, seq_len: int | None = None, pp: int | None = None,
          dp: int | None = None, cp: int | None = None, ep: int | None = None, micro_batch_size: int | None = None,
          zero: int | None = None, recompute: str | None = None, gradient_dtype: str | None = None,
-         overlap: str | None = None, algorithm: str | None = None) -> TrainingPlans: ...
+         freeze: Sequence[str] | None = None, overlap: str | None = None,
+         algorithm: str | None = None) -> TrainingPlans: ...
 @overload
 def plan(config: Described, *, task: Literal["infer"], ranks: int | None = None, min_gpus: bool = False,
          machine: Described | None = None, batch_size: int | None = None, dtype: str | None = None,
@@ -38,7 +39,8 @@ def plan(config: Described, *, shapes: Literal[True], tp: int, task: str = "trai
 def plan(config: Described, *, largest: Literal["batch", "seq"], ranks: int, task: Literal["train"] = "train",
          machine: Described | None = None, dtype: str | None = None, memory_cap: float | None = None,
          tp: int | None = None, seq_len: int | None = None, zero: int | None = None,
-         recompute: str | None = None, gradient_dtype: str | None = None) -> LargestSteps: ...
+         recompute: str | None = None, gradient_dtype: str | None = None,
+         freeze: Sequence[str] | None = None) -> LargestSteps: ...
 @overload
 def plan(config: Described, *, largest: Literal["kv"], ranks: int, task: Literal["infer"],
          machine: Described | None = None, dtype: str | None = None, memory_cap: float | None = None,
@@ -56,7 +58,8 @@ def plan(config: Described | None = None, *, task: str = "train", ranks: int | N
          head: str | None = None, kv_cache_dtype: str | None = None, seq_len: int | None = None, pp: int | None = None,
          dp: int | None = None, cp: int | None = None, ep: int | None = None, micro_batch_size: int | None = None,
          zero: int | None = None, recompute: str | None = None, gradient_dtype: str | None = None,
-         overlap: str | None = None, algorithm: str | None = None, largest: str | None = None, shapes: bool = False,
+         freeze: Sequence[str] | None = None, overlap: str | None = None, algorithm: str | None = None,
+         largest: str | None = None, shapes: bool = False,
          matrix: bool = False, check: bool = False) -> Plans:
     """Ranks the ways to split a training step or generation over a cluster, by arithmetic alone.
 
@@ -77,7 +80,7 @@ def plan(config: Described | None = None, *, task: str = "train", ranks: int | N
              "new_tokens": new_tokens, "quantize": quantize, "group_size": group_size, "head": head,
              "kv_cache_dtype": kv_cache_dtype, "seq_len": seq_len, "pp": pp, "dp": dp, "cp": cp,
              "ep": ep, "micro_batch_size": micro_batch_size, "zero": zero, "recompute": recompute,
-             "gradient_dtype": gradient_dtype, "overlap": overlap, "algorithm": algorithm, "largest": largest,
+             "gradient_dtype": gradient_dtype, "freeze": freeze, "overlap": overlap, "algorithm": algorithm, "largest": largest,
              "shapes": shapes, "matrix": matrix, "check": check}
     printed = run("plan", flags, exit_codes=(0, 1))  # 1: nothing fits, or a figure is outside its band
     if check:

@@ -103,7 +103,6 @@ std::vector<std::string> choose_(train::TrainOptions& options, const Flags& flag
                                  const AutoOptions& automatic) {
   const train::Start start = train::start_of(options);
   refuse_unplanned("train", start.options().split_batch, "--split-batch");
-  refuse_unplanned("train", !start.options().freeze.empty(), "--freeze");
   const plan::SearchResult found = search_training(start, flags, automatic);
   const TrainingPlan& best = found.plans.front();
   base::log_info(fmt::format("train: --auto chooses {}: planned {} a step, {} a rank{}",

@@ -19,6 +19,7 @@ struct PlanOptions {
   // Of training.
   std::optional<int64_t> sequence_length, zero;
   std::optional<std::string> recompute, gradient_dtype, overlap;
+  std::vector<std::string> freeze;
   plan::Pins pins;  // tp, pp and ep are of inference too
   // Of inference.
   std::optional<int64_t> prompt_tokens, new_tokens, group_size;

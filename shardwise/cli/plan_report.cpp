@@ -12,6 +12,7 @@
 
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/table.h"
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::cli {
 namespace {
@@ -114,15 +115,24 @@ std::vector<plan::Refused> refused_axes(const plan::SearchResult& found) {
   return list;
 }
 
+/// Returns ", 5.09B of them trained" if some are frozen.
+std::string trained_text(const plan::TrainingTask& task) {
+  if (task.frozen.empty()) return "";
+  int64_t trained = 0;
+  for (const config::ParameterInfo& parameter : config::ParameterTable(task.config))
+    if (!task.frozen.contains(parameter.name)) trained += parameter.numel();
+  return fmt::format(", {:.2f}B of them trained", static_cast<double>(trained) / 1e9);
+}
+
 std::string heading(const PlanReport& report) {
   const plan::TrainingTask& task = report.task;
   const int64_t per_node = report.machine.devices_per_node, nodes = (task.ranks + per_node - 1) / per_node;
   const plan::StateBytes states = task.state_bytes();
   return fmt::format(
-      "plan: {}, {:.2f}B parameters, {} x {} in {} node{}; a step of {} x {} tokens in {}; "
+      "plan: {}, {:.2f}B parameters{}, {} x {} in {} node{}; a step of {} x {} tokens in {}; "
       "{} + {} + {} bytes a parameter (weights, gradients, optimizer)\n",
-      report.model, static_cast<double>(config::parameter_count(task.config)) / 1e9, task.ranks,
-      report.machine.name, nodes, nodes == 1 ? "" : "s", task.batch_size, task.sequence_length,
+      report.model, static_cast<double>(config::parameter_count(task.config)) / 1e9, trained_text(task),
+      task.ranks, report.machine.name, nodes, nodes == 1 ? "" : "s", task.batch_size, task.sequence_length,
       task.element_bytes == 2 ? "bf16" : "fp32", states.weight, states.gradient, states.optimizer);
 }
 

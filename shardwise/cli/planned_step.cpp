@@ -21,8 +21,7 @@ constexpr double kLongRunSeconds = 60;
 bool has_planned_time(const train::Job& job, const comm::Group& group) {
   const train::TrainOptions& o = job.options();
   const int64_t sequences = training_task(job.config(), o).batch_size;
-  return ranks_share_memory(group) && !o.split_batch && job.frozen().parameters.empty() &&
-         sequences <= plan::kMostTokens / o.seq_len;
+  return ranks_share_memory(group) && !o.split_batch && sequences <= plan::kMostTokens / o.seq_len;
 }
 
 }  // namespace
@@ -32,7 +31,8 @@ plan::TrainingTask training_task(const config::Config& config, const train::Trai
           .ranks = options.tp,
           .sequence_length = options.seq_len,
           .batch_size = options.batch_size * options.grad_accum,
-          .element_bytes = config.dtype == "bfloat16" ? 2 : 4};
+          .element_bytes = config.dtype == "bfloat16" ? 2 : 4,
+          .frozen = config::frozen_by("train", options.freeze, config).parameters};
 }
 
 plan::Degrees degrees_of(const train::TrainOptions& options) {

@@ -7,6 +7,7 @@
 
 #include "shardwise/plan/collective_time.h"
 #include "shardwise/plan/operation_time.h"
+#include "shardwise/plan/required_gradients.h"
 
 namespace shardwise::plan {
 namespace {
@@ -101,7 +102,7 @@ double exposed_block_seconds(const Workload& workload, int rank, int64_t layer, 
               up = layer_of({"gate_up_proj", "up_proj"}), down = layer_of({"down_proj"});
   const double without_down =
       qkv.forward(of.qkv.forward) + out.forward(of.out.forward) + up.forward(of.up.forward);
-  const bool repeats = workload.recompute == Recompute::full;
+  const bool repeats = workload.recompute == Recompute::full && required_by_block(workload, layer).any();
   return (repeats ? 2 : 1) * without_down + down.forward(of.down.forward) +
          qkv.column_backward(of.qkv.backward) + out.row_backward(of.out.backward) +
          up.column_backward(of.up.backward) + down.row_backward(of.down.backward);

@@ -52,10 +52,10 @@ Workload InferenceTime::workload(const config::Config& config, int64_t sequence_
 
 std::vector<ForwardTime> InferenceTime::stages(const GenerationForward& forward) const {
   const double from_memory = memory_share(forward);
-  std::map<BlockKind, BlockTime> of_kind;
-  for (const auto& [kind, layer] : layers_of_kinds(dense_))
-    of_kind[kind] = block(layer, forward, from_memory);
   const Workload w = workload(outside_, /*sequence_length=*/1, forward.rows);
+  const std::vector<BlockKind> kinds = kinds_of_blocks(workload(dense_, /*sequence_length=*/1, forward.rows));
+  std::map<BlockKind, BlockTime> of_kind;
+  for (const auto& [kind, layer] : layers_of_kinds(kinds)) of_kind[kind] = block(layer, forward, from_memory);
   const int64_t hidden = forward.rows * dense_.hidden_size * task_.element_bytes;
   const double of_block = collectives_.of(block_communication(w, kFirstRank, 0).forward);
   std::vector<ForwardTime> all(degrees_.pp);
@@ -65,7 +65,7 @@ std::vector<ForwardTime> InferenceTime::stages(const GenerationForward& forward)
     ForwardTime& time = all[stage];
     const base::Range blocks = stages_.range(static_cast<int>(stage));
     for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) {
-      const BlockTime& block = of_kind.at(kind_of(dense_, layer));
+      const BlockTime& block = of_kind.at(kinds[layer]);
       for (const double seconds : block.operations) time.compute += seconds;
       time.expert_parallel += block.exchanges;
     }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shardwise/config/parameters.h"
 #include "shardwise/plan/collective_time.h"
 #include "shardwise/plan/context_parallel.h"
 #include "shardwise/plan/expert_shard.h"
@@ -10,6 +11,7 @@
 #include "shardwise/plan/operation_time.h"
 #include "shardwise/plan/parameters.h"
 #include "shardwise/plan/peak.h"
+#include "shardwise/plan/required_gradients.h"
 
 namespace shardwise::plan {
 namespace {
@@ -42,20 +44,35 @@ double expert_seconds(const Workload& workload, const Machine& machine) {
 void add_parameters(LayerCosts& costs, const Workload& workload) {
   for (const LocalParameter& parameter : local_parameters(workload, kRank)) {
     (parameter.is_expert ? costs.expert_parameters : costs.parameters) += parameter.elements;
+    if (parameter.is_trained && !parameter.is_expert) costs.trained_parameters += parameter.elements;
     costs.synchronized += parameter.synchronized;
   }
+}
+
+/// Takes away what a block has of `costs`.
+void subtract_parameters(LayerCosts& costs, const LayerCosts& block) {
+  costs.parameters -= block.parameters;
+  costs.trained_parameters -= block.trained_parameters;
+  costs.expert_parameters -= block.expert_parameters;
+  costs.synchronized -= block.synchronized;
 }
 
 LayerCosts block_costs(const Workload& one, const Machine& machine) {
   const Operations operations = block_operations(one, kRank, kInner, CountedKeys::visible);
   LayerCosts costs = costs_of(one, operations, {}, machine);
   costs.tensor_parallel = exposed_block_seconds(one, kRank, kInner, operations, machine);
-  costs.context_parallel = CollectiveTime(machine, {.ranks = one.cp, .stride = one.tp})
-                               .of(context_communication(one, kRank).both());
+  const Passes context = context_communication(one, kRank);
+  costs.context_parallel =
+      CollectiveTime(machine, {.ranks = one.cp, .stride = one.tp})
+          .of(required_by_block(one, kInner).attention.any ? context.both() : context.forward);
   costs.expert_parallel = expert_seconds(one, machine);
   costs.saved_bytes = total(saved_by_block(one, kRank, kInner));
   add_parameters(costs, one);
   return costs;
+}
+
+bool trains_any(const Workload& workload) {
+  return workload.frozen.empty() || workload.frozen.size() < config::ParameterTable(workload.config).size();
 }
 
 /// The gradients of what the experts save, and the rows and their gradients on their way.
@@ -87,6 +104,7 @@ LayerCosts& LayerCosts::operator+=(const LayerCosts& layer) {
   expert_parallel += layer.expert_parallel;
   saved_bytes += layer.saved_bytes;
   parameters += layer.parameters;
+  trained_parameters += layer.trained_parameters;
   expert_parameters += layer.expert_parameters;
   synchronized += layer.synchronized;
   return *this;
@@ -95,10 +113,14 @@ LayerCosts& LayerCosts::operator+=(const LayerCosts& layer) {
 StageBuffers stage_buffers(const Workload& workload) {
   workload.validate();
   StageBuffers most;
-  for (const auto& [kind, layer] : layers_of_kinds(workload.config)) {
-    most.first = std::max(most.first, buffers_of(one_of_three_blocks(workload, layer, kFirst)));
-    most.inner = std::max(most.inner, buffers_of(one_of_three_blocks(workload, layer, kInner)));
-    most.last = std::max(most.last, buffers_of(one_of_three_blocks(workload, layer, kLast)));
+  for (const auto& [kind, layer] : layers_of_kinds(kinds_of_blocks(workload))) {
+    const auto buffers = [&](int64_t block) {
+      const Workload one = one_of_three_blocks(workload, layer, kind, block);
+      return trains_any(one) ? buffers_of(one) : 0;  // another block of the stage is trained
+    };
+    most.first = std::max(most.first, buffers(kFirst));
+    most.inner = std::max(most.inner, buffers(kInner));
+    most.last = std::max(most.last, buffers(kLast));
   }
   return most;
 }
@@ -107,41 +129,48 @@ MicroBatchCosts::MicroBatchCosts(const Workload& workload, const StageBuffers& b
                                  const Machine& machine)
     : config_(workload.config), buffers_(buffers) {
   workload.validate();
-  for (const auto& [kind, layer] : layers_of_kinds(config_))
-    block_[kind] = block_costs(one_of_three_blocks(workload, layer, kInner), machine);
+  kinds_ = kinds_of_blocks(workload);
+  for (const auto& [kind, layer] : layers_of_kinds(kinds_))
+    block_[kind] = block_costs(one_of_three_blocks(workload, layer, kind, kInner), machine);
   for (int64_t* bytes : {&buffers_.first, &buffers_.inner, &buffers_.last})
     *bytes += expert_buffers(workload);
-  const Workload first = one_of_three_blocks(workload, 0, kFirst),
-                 last = one_of_three_blocks(workload, 0, kLast);
-  const LayerCosts& block = block_.at(kind_of(config_, 0));
+  const int64_t last_layer = config_.num_hidden_layers - 1;
+  const Workload first = one_of_three_blocks(workload, 0, kinds_.front(), kFirst),
+                 last = one_of_three_blocks(workload, last_layer, kinds_.back(), kLast);
   embedding_ = costs_of(first, embedding_operations(first, kRank),
                         embedding_communication(first, kRank).both(), machine);
   // What the head saves is live only until its own backward, and so among the buffers.
   head_ = costs_of(last, head_operations(last, kRank), head_communication(last, kRank).both(), machine);
   add_parameters(embedding_, first);
   add_parameters(head_, last);
-  for (LayerCosts* outside : {&embedding_, &head_}) {
-    outside->parameters -= block.parameters;
-    outside->expert_parameters -= block.expert_parameters;
-    outside->synchronized -= block.synchronized;
-  }
-  if (config_.tie_word_embeddings) {
-    Workload whole = first;
-    whole.stage.reset();
-    LayerCosts all;
-    add_parameters(all, whole);
-    tied_parameters_ = embedding_.parameters + head_.parameters + 3 * block.parameters - all.parameters;
-  }
+  subtract_parameters(embedding_, block_.at(kinds_.front()));
+  subtract_parameters(head_, block_.at(kinds_.back()));
+  if (config_.tie_word_embeddings) set_tied_parameters(first);
+}
+
+void MicroBatchCosts::set_tied_parameters(const Workload& first) {
+  const auto parameters = local_parameters(first, kRank);
+  const auto embedding = std::ranges::find_if(
+      parameters, [](const LocalParameter& one) { return one.name == "model.embed_tokens.weight"; });
+  tied_parameters_ = embedding->elements;
+  is_tied_trained_ = embedding->is_trained;
 }
 
 LayerCosts MicroBatchCosts::of_stage(const base::Range& blocks) const {
   LayerCosts sum;
-  for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) sum += block_.at(kind_of(config_, layer));
+  for (int64_t layer = blocks.begin; layer < blocks.end; ++layer) sum += block_.at(kinds_[layer]);
   if (is_first(blocks)) sum += embedding_;
   if (is_last(blocks)) sum += head_;
   // A tied head is the embedding if both are on one stage.
-  if (is_first(blocks) && is_last(blocks) && config_.tie_word_embeddings) sum.parameters -= tied_parameters_;
+  if (is_first(blocks) && is_last(blocks)) {
+    sum.parameters -= tied_parameters_;
+    sum.trained_parameters -= trained_tied_parameters();
+  }
   return sum;
+}
+
+bool MicroBatchCosts::sends_gradients(const base::Range& blocks) const {
+  return kinds_[is_first(blocks) && !is_last(blocks) ? blocks.end : blocks.begin].has_input_gradient;
 }
 
 int64_t MicroBatchCosts::buffer_bytes(const base::Range& blocks) const {

@@ -19,6 +19,7 @@ struct LayerCosts {
   double expert_parallel = 0;        // seconds of its exchanges
   int64_t saved_bytes = 0;           // for backward
   int64_t parameters = 0;            // elements of the rank's shards, but for those of experts
+  int64_t trained_parameters = 0;    // of these, those that are not frozen
   int64_t expert_parameters = 0;     // elements of the rank's experts
   int64_t synchronized = 0;          // elements whose gradients tensor-parallel ranks sum after the step
   /// Returns the seconds of collectives.
@@ -36,7 +37,7 @@ struct StageBuffers {
 /// Returns the buffers of each kind of stage. `workload`: as for MicroBatchCosts. Does not depend on its ep.
 StageBuffers stage_buffers(const Workload& workload);
 
-/// The costs of a micro-batch on a rank. Every parameter is trained.
+/// The costs of a micro-batch on a rank.
 class MicroBatchCosts {
  public:
   /// `workload`: of the whole model, on one stage. Errors: those of Workload::validate.
@@ -47,19 +48,26 @@ class MicroBatchCosts {
   /// Returns the bytes that are live at the peak of a pass beside the model states and saved tensors of the
   /// blocks.
   int64_t buffer_bytes(const base::Range& blocks) const;
-  /// Returns the elements that the embedding and a tied head share; 0 if the head has its own.
-  int64_t tied_parameters() const { return tied_parameters_; }
+  /// Returns the trained elements that the embedding and a tied head share; 0 if the head has its own.
+  int64_t trained_tied_parameters() const { return is_tied_trained_ ? tied_parameters_ : 0; }
+  /// Returns whether the stage of these blocks sends gradients to the stage before it, or the first one gets
+  /// gradients.
+  bool sends_gradients(const base::Range& blocks) const;
   /// Returns the block that has the most parameters of a rank.
   const LayerCosts& largest_block() const;
 
  private:
+  /// `first`: the workload of the stage with the embedding.
+  void set_tied_parameters(const Workload& first);
   bool is_first(const base::Range& blocks) const { return blocks.begin == 0; }
   bool is_last(const base::Range& blocks) const { return blocks.end == config_.num_hidden_layers; }
 
   config::Config config_;
+  std::vector<BlockKind> kinds_;
   std::map<BlockKind, LayerCosts> block_;
   LayerCosts embedding_, head_;
-  int64_t tied_parameters_ = 0;  // of the embedding, if it is the head
+  int64_t tied_parameters_ = 0;   // of the embedding, if it is the head
+  bool is_tied_trained_ = false;  // the embedding, if it is the head
   StageBuffers buffers_;
 };
 

@@ -22,7 +22,11 @@ struct Product {
 
 class OperationList {
  public:
-  OperationList(const Workload& workload, int rank) : workload_(workload), sizes_(workload, rank) {}
+  /// `has_backward`: whether full recomputation repeats the forward of these operations.
+  OperationList(const Workload& workload, int rank, bool has_backward)
+      : workload_(workload),
+        sizes_(workload, rank),
+        recomputes_(workload.recompute == Recompute::full && has_backward) {}
 
   const Sizes& sizes() const { return sizes_; }
   Operations take() { return std::move(list_); }
@@ -49,14 +53,14 @@ class OperationList {
                  both = scores + 2 * static_cast<double>(sizes_.output_features()) * pairs;
     const int64_t moved = sizes_.features(sizes_.query_features() + sizes_.output_features() +
                                           workload_.cp * (sizes_.key_features() + sizes_.value_features()));
-    Pass repeated{scores, 0};
+    Pass repeated = when(has_backward, {scores, 0});
     if (recomputes()) repeated += {both, moved};
     list_.push_back({"attention",
                      Operation::Kind::attention,
                      {both, moved},
                      when(has_backward, {2 * both, 2 * moved}),
                      {},
-                     when(has_backward, repeated),
+                     repeated,
                      /*weight_elements=*/0});
   }
 
@@ -68,17 +72,18 @@ class OperationList {
                      {0, forward},
                      when(has_backward, {0, backward}),
                      {},
-                     when(is_recomputed && has_backward, {0, forward}),
+                     when(is_recomputed, {0, forward}),
                      /*weight_elements=*/0});
   }
 
-  bool recomputes() const { return workload_.recompute == Recompute::full; }
+  bool recomputes() const { return recomputes_; }
 
  private:
   static Pass when(bool happens, const Pass& pass) { return happens ? pass : Pass{}; }
 
   const Workload& workload_;
   Sizes sizes_;
+  bool recomputes_;
   Operations list_;
 };
 
@@ -110,8 +115,10 @@ void add_mlp(OperationList& list, const Workload& workload, const RequiredByBloc
   const int64_t h = workload.config.hidden_size, inner = sizes.inner_features(), ffn = sizes.shard().ffn;
   const bool is_gated = workload.config.is_gated();
   list.product(is_gated ? "gate_up_proj" : "up_proj", h, inner, required.mlp);
-  list.elementwise(is_gated ? "swiglu" : "gelu", sizes.features(inner + ffn), sizes.features(2 * inner + ffn),
-                   required.activation.any, workload.recompute != Recompute::none);
+  list.elementwise(
+      is_gated ? "swiglu" : "gelu", sizes.features(inner + ffn), sizes.features(2 * inner + ffn),
+      required.activation.any,
+      list.recomputes() || (workload.recompute == Recompute::selective && required.activation.any));
   list.product("down_proj", ffn, h, required.down);
 }
 
@@ -146,9 +153,9 @@ Pass& Pass::operator+=(const Pass& other) {
 }
 
 Operations block_operations(const Workload& workload, int rank, int64_t layer, CountedKeys keys) {
-  OperationList list(workload, rank);
-  const Sizes& sizes = list.sizes();
   const RequiredByBlock required = required_by_block(workload, layer);
+  OperationList list(workload, rank, required.any());
+  const Sizes& sizes = list.sizes();
   const config::Config& c = workload.config;
   add_norm(list, required.norm1.any);
   if (c.latent_attention) {
@@ -169,30 +176,29 @@ Operations block_operations(const Workload& workload, int rank, int64_t layer, C
 }
 
 Operations mlp_operations(const Workload& workload, int rank, int64_t layer) {
-  OperationList list(workload, rank);
-  add_mlp(list, workload, required_by_block(workload, layer));
+  const RequiredByBlock required = required_by_block(workload, layer);
+  OperationList list(workload, rank, required.any());
+  add_mlp(list, workload, required);
   return list.take();
 }
 
 Operations embedding_operations(const Workload& workload, int rank) {
-  OperationList list(workload, rank);
+  OperationList list(workload, rank, /*has_backward=*/false);
   const int64_t hidden = list.sizes().full_hidden();
   list.elementwise("embedding", 2 * hidden, 2 * hidden, required_by_embedding(workload).any, false);
   return list.take();
 }
 
 Operations head_operations(const Workload& workload, int rank) {
-  OperationList list(workload, rank);
+  // The head's backward runs in the forward and repeats nothing.
+  OperationList list(workload, rank, /*has_backward=*/false);
   const RequiredByHead required = required_by_head(workload);
   const int64_t vocab = list.sizes().shard().vocab, logits = list.sizes().features(vocab);
   list.elementwise("add_rms_norm", 4 * list.sizes().local_hidden(), 4 * list.sizes().local_hidden(),
                    required.norm.any, false);
   list.product("lm_head", workload.config.hidden_size, vocab, required.head);
   list.elementwise("cross_entropy", logits, 2 * logits, required.head.any, false);
-  // The head's backward runs in the forward and repeats nothing.
-  Operations operations = list.take();
-  for (Operation& operation : operations) operation.recomputed = {};
-  return operations;
+  return list.take();
 }
 
 Operations micro_batch_operations(const Workload& workload, int rank, CountedKeys keys) {

@@ -22,6 +22,7 @@ Workload micro_batch_workload(const TrainingTask& task, const Degrees& degrees) 
   workload.element_bytes = task.element_bytes;
   workload.recompute = degrees.recompute;
   workload.overlaps_collectives = task.overlaps_collectives;
+  workload.frozen = task.frozen;
   return workload;
 }
 
@@ -78,7 +79,10 @@ class Stage {
 
  private:
   MemoryByClass states(const StateBytes& bytes) const {
-    return state_memory(of_one_.parameters, bytes, degrees_.zero, degrees_.replicas()) +
+    const int64_t replicas = degrees_.replicas();
+    return state_memory(of_one_.trained_parameters, bytes, degrees_.zero, replicas) +
+           state_memory(of_one_.parameters - of_one_.trained_parameters, {bytes.weight, 0, 0}, degrees_.zero,
+                        replicas) +
            state_memory(of_one_.expert_parameters, bytes, degrees_.zero, degrees_.expert_replicas());
   }
 
@@ -91,13 +95,15 @@ class Stage {
             (degrees_.expert_replicas() > 1 ? block.expert_parameters : 0));
   }
 
-  /// The messages of a micro-batch, both ways. With TP each rank sends its part of the residual stream.
+  /// The messages of a micro-batch, both ways if gradients are required. With TP each rank sends its part of
+  /// the residual stream.
   double message_seconds(const Machine& machine) const {
     const int64_t of_stage = degrees_.tp * degrees_.cp * degrees_.dp;
     const CollectiveTime time(machine, {.ranks = degrees_.pp, .stride = of_stage});
     const double hidden = static_cast<double>(task_.sequence_length * degrees_.micro_batch_size *
                                               task_.config.hidden_size * task_.element_bytes);
-    return 2 * static_cast<double>(degrees_.chunks) *
+    const double ways = costs_.sends_gradients(blocks_) ? 2 : 1;
+    return ways * static_cast<double>(degrees_.chunks) *
            time.send(hidden / static_cast<double>(degrees_.tp * degrees_.cp));
   }
 
@@ -113,10 +119,11 @@ class Stage {
   /// The first and the last stage sum the gradients of an embedding that is the head too.
   double tied_gradients(const Machine& machine) const {
     const bool is_alone = degrees_.pp == 1 || (number_ > 0 && number_ < degrees_.pp - 1);
-    if (is_alone || !task_.config.tie_word_embeddings) return 0;
+    if (is_alone || costs_.trained_tied_parameters() == 0) return 0;
     const int64_t of_stage = degrees_.tp * degrees_.cp * degrees_.dp;
     const CollectiveTime time(machine, {.ranks = 2, .stride = of_stage * (degrees_.pp - 1)});
-    return time.all_reduce(static_cast<double>(costs_.tied_parameters() * task_.state_bytes().gradient));
+    return time.all_reduce(
+        static_cast<double>(costs_.trained_tied_parameters() * task_.state_bytes().gradient));
   }
 
   /// Seconds of one reduction of all gradients, and of one gather of all weights: block by block, so that the
@@ -124,22 +131,26 @@ class Stage {
   struct Sums {
     double gradients = 0, weights = 0;
   };
-  Sums sums_over(const Machine& machine, const RankGroup& group, int64_t parameters) const {
+  Sums sums_over(const Machine& machine, const RankGroup& group, int64_t trained, int64_t gathered) const {
     const CollectiveTime time(machine, group);
     const auto ranks = static_cast<double>(group.ranks), blocks = static_cast<double>(blocks_.size());
-    const double sent = static_cast<double>(parameters) * (ranks - 1) / ranks / blocks;
-    return {blocks * time.reduce_scatter(sent * static_cast<double>(task_.state_bytes().gradient)),
-            blocks * time.all_gather(sent * static_cast<double>(task_.element_bytes))};
+    const auto sent = [&](int64_t parameters, int64_t bytes) {
+      return static_cast<double>(parameters * bytes) * (ranks - 1) / ranks / blocks;
+    };
+    return {trained > 0 ? blocks * time.reduce_scatter(sent(trained, task_.state_bytes().gradient)) : 0,
+            gathered > 0 ? blocks * time.all_gather(sent(gathered, task_.element_bytes)) : 0};
   }
 
   /// Collectives of the data-parallel ranks that the passes of one micro-batch do not hide.
   double exposed_data_parallel(const Machine& machine) const {
+    const bool gathers_all = degrees_.zero == ZeroStage::weights;
     const Sums shared =
-        sums_over(machine, {.ranks = degrees_.replicas(), .stride = degrees_.tp}, of_one_.parameters);
+        sums_over(machine, {.ranks = degrees_.replicas(), .stride = degrees_.tp}, of_one_.trained_parameters,
+                  gathers_all ? of_one_.parameters : of_one_.trained_parameters);
     Sums experts;
     if (of_one_.expert_parameters > 0)
       experts = sums_over(machine, {.ranks = degrees_.expert_replicas(), .stride = degrees_.ep},
-                          of_one_.expert_parameters);
+                          of_one_.expert_parameters, of_one_.expert_parameters);
     const double gradients = shared.gradients + experts.gradients, weights = shared.weights + experts.weights;
     const auto m = static_cast<double>(micro_batches_);
     const auto in_forward = [&](double seconds) { return std::max(0.0, seconds - of_one_.forward); };
@@ -202,12 +213,14 @@ StepFlop step_flop(const TrainingTask& task, Recompute recompute, CountedKeys ke
   whole.micro_batch_size = task.batch_size;
   whole.recompute = recompute;
   const Workload workload = micro_batch_workload(task, whole);
-  const Workload last = one_of_three_blocks(workload, 0, 2);
+  const std::vector<BlockKind> kinds = kinds_of_blocks(workload);
+  const Workload last = one_of_three_blocks(workload, task.config.num_hidden_layers - 1, kinds.back(), 2);
   std::map<BlockKind, StepFlop> of_block;
   StepFlop sum = flop_of(embedding_operations(workload, 0)) + flop_of(head_operations(last, 0));
   for (int64_t layer = 0; layer < task.config.num_hidden_layers; ++layer) {
-    StepFlop& one = of_block[kind_of(task.config, layer)];
-    if (one.model == 0) one = flop_of(block_operations(one_of_three_blocks(workload, layer, 1), 0, 1, keys));
+    StepFlop& one = of_block[kinds[layer]];
+    if (one.model == 0)
+      one = flop_of(block_operations(one_of_three_blocks(workload, layer, kinds[layer], 1), 0, 1, keys));
     sum = sum + one;
   }
   return sum;

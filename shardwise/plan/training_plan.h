@@ -34,6 +34,8 @@ struct TrainingTask {
   int64_t element_bytes = 2;         // of weights and activations: 4 or 2
   int64_t gradient_bytes = 4;        // of main gradients: 4, or 2 as in ZeRO's paper
   bool overlaps_collectives = true;  // of tensor parallelism with products
+  /// Names of the parameters that are not trained, as in config/parameters.h.
+  std::set<std::string> frozen = {};
   /// Bytes per element of master weights and AdamW's moments.
   int64_t accumulator_bytes() const { return element_bytes < 4 ? 4 : element_bytes; }
   /// Returns what a parameter takes.

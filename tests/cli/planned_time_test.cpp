@@ -78,11 +78,20 @@ TEST_F(PlannedTime, IsNullWithoutAMachineOfAsManyRanks) {
     EXPECT_FALSE(contains(one.errors, "planned time") || contains(one.errors, "bench machine")) << one.errors;
 }
 
-// What plan/ has no time of is null even with a machine: the planner has no frozen parameters and no drafts.
+TEST_F(PlannedTime, OfAFrozenModelIsThatOfThePlanner) {
+  const plan::Machine machine = save(1);
+  const Words freeze{"--freeze", "model.embed_tokens.*", "model.layers.0.*"};
+  const json summary = json::parse(run(train(freeze)).output);
+  Words words{"plan", "--ranks", "1", "--batch-size", "2", "--seq-len", "11", "--recompute", "none"};
+  const double whole = planned(machine, words)[0]["seconds"]["total"];
+  words.insert(words.end(), freeze.begin(), freeze.end());
+  EXPECT_DOUBLE_EQ(summary["planned_step_seconds"], planned(machine, words)[0]["seconds"]["total"]);
+  EXPECT_LT(summary["planned_step_seconds"], 0.9 * whole);
+}
+
+// What plan/ has no time of is null even with a machine: the planner has no drafts.
 TEST_F(PlannedTime, IsNullForRunsThatAreNotPlanned) {
   save(1);
-  const json frozen = json::parse(run(train({"--freeze", "model.layers.0.*"})).output);
-  EXPECT_TRUE(frozen["planned_step_seconds"].is_null());
   const json drafted = json::parse(run(generate({"--prompt", "line", "--speculate", "2"})).output);
   EXPECT_TRUE(drafted["planned_token_seconds"].is_null());
 }

@@ -36,7 +36,8 @@ Workload workload_of(const char* preset) {
 
 /// The workload of a block like the model's last one.
 Workload last_block(const Workload& workload) {
-  return one_of_three_blocks(workload, workload.config.num_hidden_layers - 1, 1);
+  return one_of_three_blocks(workload, workload.config.num_hidden_layers - 1,
+                             kinds_of_blocks(workload).back(), 1);
 }
 
 double attention_flop(const Workload& workload, CountedKeys keys) {
@@ -161,14 +162,14 @@ TEST(PlannedModels, CountTheFlopOfATheirActiveParameters) {
 }
 
 TEST(PlannedModels, DenseBlocksOfAMixtureHaveNoExperts) {
-  const config::Config c = config::preset_to_plan("deepseek-v3");
-  EXPECT_FALSE(kind_of(c, 2).has_experts);
-  EXPECT_TRUE(kind_of(c, 3).has_experts);
   Workload workload = workload_of("deepseek-v3");
   workload.ep = 8;
-  EXPECT_FALSE(one_of_three_blocks(workload, 2, 1).config.experts);
-  EXPECT_EQ(one_of_three_blocks(workload, 2, 1).config.intermediate_size, 18432);
-  EXPECT_EQ(one_of_three_blocks(workload, 3, 1).config.intermediate_size, 2048);
+  const std::vector<BlockKind> kinds = kinds_of_blocks(workload);
+  EXPECT_FALSE(kinds[2].has_experts);
+  EXPECT_TRUE(kinds[3].has_experts);
+  EXPECT_FALSE(one_of_three_blocks(workload, 2, kinds[2], 1).config.experts);
+  EXPECT_EQ(one_of_three_blocks(workload, 2, kinds[2], 1).config.intermediate_size, 18432);
+  EXPECT_EQ(one_of_three_blocks(workload, 3, kinds[3], 1).config.intermediate_size, 2048);
 }
 
 // More ranks of an axis need no more memory of a rank.
