@@ -1,6 +1,7 @@
 #include "shardwise/cli/flags.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -154,8 +155,11 @@ std::vector<GivenFlag> Flags::given() const {
     if (option->count() == 0) continue;
     const bool is_switch = option->get_expected_max() == 0;
     if (is_switch && !option->as<bool>()) continue;  // false in the file
-    given.push_back(
-        {option->get_lnames().front(), is_switch ? std::nullopt : std::optional(option->results().back())});
+    const bool is_list = option->get_expected_max() > 1;
+    given.push_back({option->get_lnames().front(),
+                     is_switch ? std::nullopt
+                     : is_list ? std::optional(fmt::format("{}", fmt::join(option->results(), " ")))
+                               : std::optional(option->results().back())});
   }
   return given;
 }

@@ -46,7 +46,8 @@ void check_choice(const std::string& command, const std::string& flag, const std
 void check_range(const std::string& command, const std::string& flag, int64_t value, int64_t min,
                  int64_t max);
 
-/// A flag that was given: its first name without dashes, and its value; nullopt: it is a switch.
+/// A flag that was given: its first name without dashes, and its value, or its values separated by spaces;
+/// nullopt: it is a switch.
 struct GivenFlag {
   std::string name;
   std::optional<std::string> value;

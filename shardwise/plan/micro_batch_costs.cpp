@@ -83,8 +83,10 @@ int64_t expert_buffers(const Workload& workload) {
 }
 
 /// Returns the bytes beside states and the block's saved tensors at the peak of a stage of one block.
-/// Gathered keys and values have gradients of their size.
+/// Gathered keys and values have gradients of their size. 0 if nothing is trained: another block of the stage
+/// needs more.
 int64_t buffers_of(const Workload& workload) {
+  if (!trains_any(workload)) return 0;
   int64_t of_process = 0, of_heap = 0;
   for (const MemorySnapshot& snapshot : peak_candidates(workload, kRank)) {
     of_process = std::max(of_process, total(snapshot.allocations, Pool::private_memory));
@@ -114,13 +116,9 @@ StageBuffers stage_buffers(const Workload& workload) {
   workload.validate();
   StageBuffers most;
   for (const auto& [kind, layer] : layers_of_kinds(kinds_of_blocks(workload))) {
-    const auto buffers = [&](int64_t block) {
-      const Workload one = one_of_three_blocks(workload, layer, kind, block);
-      return trains_any(one) ? buffers_of(one) : 0;  // another block of the stage is trained
-    };
-    most.first = std::max(most.first, buffers(kFirst));
-    most.inner = std::max(most.inner, buffers(kInner));
-    most.last = std::max(most.last, buffers(kLast));
+    most.first = std::max(most.first, buffers_of(one_of_three_blocks(workload, layer, kind, kFirst)));
+    most.inner = std::max(most.inner, buffers_of(one_of_three_blocks(workload, layer, kind, kInner)));
+    most.last = std::max(most.last, buffers_of(one_of_three_blocks(workload, layer, kind, kLast)));
   }
   return most;
 }

@@ -44,10 +44,13 @@ TEST(PlanPage, WithoutFlagsItIsAsItWasBuilt) {
 }
 
 TEST(PlanPage, StartsWithTheFlags) {
-  const json start = start_of(
-      page_of({"--html=page.html", "--model", "gpt2", "--tp=2", "--min-gpus", "--memory-cap", "7.5"}));
-  EXPECT_EQ(start["flags"],
-            (json{{"model", "gpt2"}, {"tp", "2"}, {"min-gpus", true}, {"memory-cap", "7.5"}}));
+  const json start = start_of(page_of({"--html=page.html", "--model", "gpt2", "--tp=2", "--min-gpus",
+                                       "--memory-cap", "7.5", "--freeze", "*wte*", "*.h.0.*"}));
+  EXPECT_EQ(start["flags"], (json{{"model", "gpt2"},
+                                  {"tp", "2"},
+                                  {"min-gpus", true},
+                                  {"memory-cap", "7.5"},
+                                  {"freeze", "*wte* *.h.0.*"}}));
   EXPECT_EQ(start["files"], json::object());
 }
 
