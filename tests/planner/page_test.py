@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -87,7 +88,9 @@ class PageTest(unittest.TestCase):
     def test_training(self):
         self.open(TRAINING)
         self.check_against_program(TRAINING)
-        self.assertIn("tp 2 cp 4 pp 8 dp 1", self.value("document.querySelector('#summary h2').textContent"))
+        fastest = json.loads(plan(TRAINING, "--json"))["plans"][0]["degrees"]
+        axes = " ".join(f"{axis} {fastest[axis]}" for axis in ("tp", "cp", "pp", "dp"))
+        self.assertIn(axes, self.value("document.querySelector('#summary h2').textContent"))
 
     def test_inference(self):
         self.open(INFERENCE)
@@ -98,12 +101,19 @@ class PageTest(unittest.TestCase):
         flags = dict(TRAINING)
         for flag, value in [("model", "llama-3.1-8b"), ("ranks", "24"), ("batch-size", "48"), ("machine", "a100"), ("dtype", "float32"),
                             ("tp", "4"), ("zero", "1"), ("recompute", "full"), ("micro-batch-size", "2"), ("memory-cap", "60"),
-                            ("overlap", "off"), ("algorithm", "tree")]:
+                            ("overlap", "off"), ("algorithm", "tree"), ("freeze", "model.layers.0.*")]:
             flags[flag] = value
             self.set(flag, value)
             self.check_against_program(flags)
         self.assertEqual(dict(urllib.parse.parse_qsl(self.value("location.hash.slice(1)"))), flags)
-        self.assertEqual(self.value("document.getElementById('command').textContent"), " ".join(["shardwise plan", *arguments(flags)]))
+        self.assertEqual(self.value("document.getElementById('command').textContent"), shlex.join(["shardwise", "plan", *arguments(flags)]))
+
+    def test_globs_are_separated_by_spaces(self):
+        self.open(TRAINING)
+        self.set("freeze", "model.embed_tokens.* model.layers.[0-9].*")
+        flags = TRAINING | {"freeze": ["model.embed_tokens.*", "model.layers.[0-9].*"]}
+        self.check_against_program(flags)
+        self.assertEqual(self.value("document.getElementById('command').textContent"), shlex.join(["shardwise", "plan", *arguments(flags)]))
 
     def test_a_change_of_task_leaves_out_the_flags_of_the_other(self):
         self.open(TRAINING | {"tp": "4"})

@@ -11,7 +11,7 @@ def arguments(flags):
     """Returns the command line of a request's flags."""
     words = []
     for name, value in flags.items():
-        words += ["--" + name] if value is True else ["--" + name, value]
+        words += ["--" + name] if value is True else ["--" + name, *(value if isinstance(value, list) else [value])]
     return words
 
 

@@ -66,7 +66,7 @@ def pinned_requests():
     for name, value in [("tp", "4"), ("cp", "8"), ("pp", "16"), ("dp", "32"), ("zero", "3"), ("micro-batch-size", "3"), ("recompute", "full"),
                         ("memory-cap", "39.7"), ("memory-cap", "1e2"), ("dtype", "float32"), ("batch-size", "3000"),
                         ("seq-len", "131072"), ("gradient-dtype", "bfloat16"), ("overlap", "off"), ("algorithm", "two-shot"),
-                        ("algorithm", "tree")]:
+                        ("algorithm", "tree"), ("freeze", "model.layers.[0-9].*"), ("freeze", ["*.mlp.*", "model.layers.0.*"])]:
         yield base | {name: value}
     yield {"model": "deepseek-v3", "ranks": "2048", "ep": "16", "tp": "1", "batch-size": "4096"}
     yield {"model": "llama-3.1-405b", "min-gpus": True, "machine": "b200"}
@@ -79,7 +79,7 @@ def refused_requests():
                         ("seq-len", "131073"), ("dtype", "float16"), ("memory-cap", "nan"), ("memory-cap", " 8"),
                         ("memory-cap", "0x10"), ("memory-cap", "+8"), ("memory-cap", "1e-400"), ("memory-cap", "1e400"), ("memory-cap", "inf"),
                         ("quantize", "int8"), ("why", True), ("nonsense", "1"), ("recompute", "\u00e9\u2028<"), ("algorithm", "butterfly"), ("overlap", "maybe"),
-                        ("gradient-dtype", "float8")]:
+                        ("gradient-dtype", "float8"), ("freeze", "nothing.*"), ("freeze", "*")]:
         yield base | {name: value}
 
 

@@ -1,7 +1,7 @@
 // The controls: one for each flag. A control without a value leaves the flag to the program, whose default it shows.
 
 /// Kinds: choice; power, a slider of powers of two from 2^from to 2^to beside a number; range, a slider of numbers; pin, a power of
-/// two or any; on, a switch; text. `task`: the only task that has the flag; `needs`: the flag that it goes with; `shown`: the report's
+/// two or any; on, a switch; words, separated by spaces. `task`: the only task that has the flag; `needs`: the flag that it goes with; `shown`: the report's
 /// value, or a number that the empty control stands for.
 const kFields = [
   {group: "What", flag: "task", label: "Task", kind: "choice", values: [["train", "training"], ["infer", "generation"]], fixed: true},
@@ -27,7 +27,7 @@ const kFields = [
     values: [["", "any"], ["none", "none"], ["selective", "selective"], ["full", "full"]]},
   {group: "How", flag: "gradient-dtype", label: "Main gradients", kind: "choice", task: "train",
     values: [["", "float32"], ["bfloat16", "bfloat16"]]},
-  {group: "How", flag: "freeze", label: "Frozen tensors", kind: "text", task: "train", hint: "such as model.layers.0.*"},
+  {group: "How", flag: "freeze", label: "Frozen tensors", kind: "words", task: "train", hint: "such as model.layers.0.*"},
   {group: "How", flag: "overlap", label: "Collectives of TP", kind: "choice", task: "train",
     values: [["", "beside products"], ["off", "alone"]]},
   {group: "How", flag: "algorithm", label: "Collectives that were not measured", kind: "choice",
@@ -80,7 +80,7 @@ function switchControl(field, change) {
   return [box];
 }
 
-function textControl(field, change) {
+function wordsControl(field, change) {
   const text = element("input", {id: field.flag, type: "text", spellcheck: "false", placeholder: field.hint,
     input: () => change(field.flag, text.value)});
   return [text];
@@ -94,7 +94,7 @@ function fileControl(field, changeFile) {
   return element("div", {class: "file", "data-file": field.file, hidden: true}, text, chosen);
 }
 
-const kControls = {choice: choiceControl, power: sliderControl, range: sliderControl, pin: pinControl, on: switchControl, text: textControl};
+const kControls = {choice: choiceControl, power: sliderControl, range: sliderControl, pin: pinControl, on: switchControl, words: wordsControl};
 
 function rowOf(field, change, changeFile) {
   const row = element("div", {class: "field " + field.kind, "data-flag": field.flag},
@@ -134,7 +134,7 @@ function shownValue(field, report) {
   return String(report[field.shown]);
 }
 
-function showText(input, value) {
+function showWords(input, value) {
   if (document.activeElement !== input) input.value = value;
 }
 
@@ -143,7 +143,7 @@ function showField(form, field, state, report) {
   const task = state.flags.task || "train";
   row.hidden = Boolean((field.task && field.task !== task) || (field.needs && !state.flags[field.needs]));
   if (field.kind === "on") row.querySelector("input").checked = value === true;
-  else if (field.kind === "text") showText(row.querySelector("input"), value);
+  else if (field.kind === "words") showWords(row.querySelector("input"), value);
   else if (field.kind === "power" || field.kind === "range") showSlider(row, field, value, shownValue(field, report));
   else withOption(row.querySelector("select"), value || (field.fixed ? kDefaultFlags[field.flag] : ""));
   if (field.file) showFile(row, state.files[field.file] || "", value === field.file);

@@ -25,6 +25,8 @@ std::vector<std::string> arguments_of(const ordered_json& flags) {
     if (value == false) continue;
     arguments.push_back("--" + name);
     if (value.is_string()) arguments.push_back(value.get<std::string>());
+    if (value.is_array())
+      for (const ordered_json& word : value) arguments.push_back(word.get<std::string>());
   }
   return arguments;
 }

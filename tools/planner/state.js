@@ -19,8 +19,14 @@ function filesOf(state) {
   return Object.fromEntries(Object.entries(state.files).filter(([name]) => named.includes(name)));
 }
 
+/// Returns the words of a flag's value: several, separated by spaces, only of a control of that kind.
+function wordsOf(name, value) {
+  return kFields.some((field) => field.flag === name && field.kind === "words") ? value.trim().split(/\s+/) : [value];
+}
+
 function requestOf(state) {
-  return JSON.stringify({flags: flagsOfTask(state.flags), files: filesOf(state)});
+  const flags = Object.entries(flagsOfTask(state.flags)).map(([name, value]) => [name, value === true ? value : wordsOf(name, value)]);
+  return JSON.stringify({flags: Object.fromEntries(flags), files: filesOf(state)});
 }
 
 function hashOf(state) {
@@ -54,7 +60,7 @@ function commandLine(state) {
   const words = ["shardwise", "plan"];
   for (const [name, value] of Object.entries(flagsOfTask(state.flags))) {
     words.push("--" + name);
-    if (value !== true) words.push(quoted(value));
+    if (value !== true) words.push(...wordsOf(name, value).map(quoted));
   }
   return words.join(" ");
 }
