@@ -126,8 +126,8 @@ class Stage {
         static_cast<double>(costs_.trained_tied_parameters() * task_.state_bytes().gradient));
   }
 
-  /// Seconds of one reduction of all gradients, and of one gather of all weights: block by block, so that the
-  /// first ones are sent while the others are computed.
+  /// Seconds of one reduction of the gradients of `trained` parameters, and of one gather of `gathered`
+  /// weights: block by block, so that the first ones are sent while the others are computed.
   struct Sums {
     double gradients = 0, weights = 0;
   };
