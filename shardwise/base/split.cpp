@@ -14,6 +14,16 @@ Range blocks_of(const Range& elements, int64_t block) {
   return {begin, elements.empty() ? begin : (elements.end + block - 1) / block};
 }
 
+Range even_range(int64_t size, int ranks, int rank, int64_t granule) {
+  const int64_t units = size / granule + (size % granule != 0);  // the last one may be incomplete
+  const int64_t share = units / ranks, remainder = units % ranks;
+  const auto begin_of = [&](int64_t r) {
+    const int64_t before = r * share + std::min(r, remainder);
+    return before > size / granule ? size : before * granule;
+  };
+  return {begin_of(rank), begin_of(int64_t{rank} + 1)};
+}
+
 Split::Split(std::string name, int64_t size, std::vector<Range> ranges)
     : name_(std::move(name)),
       size_(size),
@@ -27,16 +37,9 @@ Split Split::even(std::string name, int64_t size, int ranks, int64_t granule) {
   TORCH_CHECK_VALUE(size >= 0 && ranks >= 1 && granule >= 1, "split ", name,
                     ": size >= 0, ranks >= 1 and granule >= 1; got ", size, ", ", ranks, ", ", granule,
                     " [SW0391]");
-  const int64_t units = size / granule + (size % granule != 0);
-  const int64_t share = units / ranks, remainder = units % ranks;
   std::vector<Range> ranges;
-  int64_t begin = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const int64_t local_units = share + (rank < remainder);  // the last unit may be incomplete
-    const int64_t end = local_units > (size - begin) / granule ? size : begin + local_units * granule;
-    ranges.push_back({begin, end});
-    begin = end;
-  }
+  ranges.reserve(ranks);
+  for (int rank = 0; rank < ranks; ++rank) ranges.push_back(even_range(size, ranks, rank, granule));
   return {std::move(name), size, std::move(ranges)};
 }
 
@@ -46,10 +49,9 @@ Split Split::kv_heads_of(const Split& query, int64_t kv_heads) {
                     " [SW0392]");
   const int64_t group = query.size() / kv_heads;
   std::vector<Range> ranges;
+  ranges.reserve(query.ranks());
   for (int rank = 0; rank < query.ranks(); ++rank) {
-    const Range heads = query.range(rank);
-    const int64_t begin = heads.begin / group;
-    ranges.push_back(heads.empty() ? Range{begin, begin} : Range{begin, (heads.end + group - 1) / group});
+    ranges.push_back(base::blocks_of(query.range(rank), group));
   }
   return {"kv_heads", kv_heads, std::move(ranges)};
 }

@@ -26,11 +26,15 @@ struct Range {
 /// Returns the blocks of `block` elements that overlap `elements`; an empty range if `elements` is empty.
 Range blocks_of(const Range& elements, int64_t block);
 
+/// Returns what `rank` holds if units of `granule` of `size` elements are partitioned as evenly as possible;
+/// the first ranks get the remainder. Arguments as in Split::even, with `rank` in [0, ranks).
+Range even_range(int64_t size, int ranks, int rank, int64_t granule = 1);
+
 /// A partition of `size` elements over `ranks` ranks. Each rank holds one contiguous range, possibly empty.
 /// Copies share the ranges, because every parameter of a model keeps a copy.
 class Split {
  public:
-  /// Partitions units of `granule` elements as evenly as possible; the first ranks get the remainder.
+  /// Partitions units of `granule` elements as even_range does.
   /// Errors: c10::ValueError if size < 0, ranks < 1 or granule < 1.
   static Split even(std::string name, int64_t size, int ranks, int64_t granule = 1);
 

@@ -23,4 +23,11 @@ void check_ranks(const std::string& command, const Config& config, int64_t tp);
 /// heads.
 Layout make_layout(const Config& config, int tp);
 
+/// What one rank has of them.
+struct LocalRanges {
+  base::Range heads, kv_heads, ffn, vocab;
+};
+/// Returns make_layout(config, tp) at `rank`, without the ranges of the others. Arguments as there.
+LocalRanges local_ranges(const Config& config, int tp, int rank);
+
 }  // namespace shardwise::config
