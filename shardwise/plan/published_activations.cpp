@@ -75,6 +75,16 @@ double states(const PublishedGpt& model) {
          static_cast<double>(model.pp) / double(1 << 30);
 }
 
+/// Returns the GiB that the first stage's outputs would take if they were kept while their micro-batches are
+/// in flight, without interleaving. Backward does not read them.
+double first_outputs(const PublishedGpt& model) {
+  const Workload workload = workload_of(model, kTp);
+  const int64_t micro_batches = model.batch_size / model.micro_batch_size;
+  const auto output = static_cast<double>(rank_shard(workload, /*rank=*/0).residual_rows * model.hidden_size *
+                                          workload.element_bytes);
+  return output * micro_batches_in_flight({.pp = model.pp}, /*stage=*/0, micro_batches) / double(1 << 30);
+}
+
 /// The paper's figures of a model, in the order of its tables: figure 1 and the formulas of table 2 in GiB;
 /// figure 7 in percent of TP, read off.
 struct Published {
@@ -125,6 +135,9 @@ std::vector<PublishedFigure> published_activations() {
     figures.push_back({"percent that selective saves", "GPT " + model.name, "arXiv 2205.05198, section 5",
                        percent, 100 * (1 - kept), -0.5 / percent, 0.5 / percent});
   }
+  figures.push_back({"GiB of a first stage's outputs", "GPT " + models[2].name,
+                     "arXiv 2205.05198, appendix B", 2.73, first_outputs(models[2]), -0.005 / 2.73,
+                     0.005 / 2.73});
   return figures;
 }
 

@@ -28,7 +28,12 @@ TEST(PlanPublished, EveryFigureIsInItsBand) {
                                                {"percent of TP's activations", 16},
                                                {"percent that selective saves", 2},
                                                {"days of training", 2},
-                                               {"MiB of a rank with ZeRO 3", 2},
+                                               {"GiB of a first stage's outputs", 1},
+                                               {"GiB of a rank with ZeRO 3", 3},
+                                               {"GiB of a rank with ZeRO 3, optimizer offloaded", 3},
+                                               {"GiB of a rank with ZeRO 3, all offloaded", 3},
+                                               {"GiB of a rank with ZeRO 2", 1},
+                                               {"GiB of a rank with ZeRO 2, optimizer offloaded", 1},
                                                {"GiB of weights", 2},
                                                {"training by Adam over weights", 1},
                                                {"MiB of weights and optimizer", 4}};
