@@ -79,6 +79,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   plan/communication.h
   plan/context_parallel.h
   plan/decision_matrix.h
+  plan/frozen_parameters.h
   plan/generation.h
   plan/host_search.h
   plan/inference_plan.h
@@ -97,6 +98,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   plan/peak.h
   plan/published.h
   plan/rate.h
+  plan/required_gradients.h
   plan/saved_tensor.h
   plan/search.h
   plan/sharded_tensors.h

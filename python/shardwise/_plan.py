@@ -23,7 +23,7 @@ def plan(config: Described, *, task: Literal["train"] = "train", ranks: int | No
          memory_cap: float | None = None, tp: int | None = None, seq_len: int | None = None, pp: int | None = None,
          dp: int | None = None, cp: int | None = None, ep: int | None = None, micro_batch_size: int | None = None,
          zero: int | None = None, recompute: str | None = None, gradient_dtype: str | None = None,
-         freeze: Sequence[str] | None = None, overlap: str | None = None,
+         split_batch: bool = False, freeze: Sequence[str] | None = None, overlap: str | None = None,
          algorithm: str | None = None) -> TrainingPlans: ...
 @overload
 def plan(config: Described, *, task: Literal["infer"], ranks: int | None = None, min_gpus: bool = False,
@@ -58,8 +58,8 @@ def plan(config: Described | None = None, *, task: str = "train", ranks: int | N
          head: str | None = None, kv_cache_dtype: str | None = None, seq_len: int | None = None, pp: int | None = None,
          dp: int | None = None, cp: int | None = None, ep: int | None = None, micro_batch_size: int | None = None,
          zero: int | None = None, recompute: str | None = None, gradient_dtype: str | None = None,
-         freeze: Sequence[str] | None = None, overlap: str | None = None, algorithm: str | None = None,
-         largest: str | None = None, shapes: bool = False,
+         split_batch: bool = False, freeze: Sequence[str] | None = None, overlap: str | None = None,
+         algorithm: str | None = None, largest: str | None = None, shapes: bool = False,
          matrix: bool = False, check: bool = False) -> Plans:
     """Ranks the ways to split a training step or generation over a cluster, by arithmetic alone.
 
@@ -80,8 +80,8 @@ def plan(config: Described | None = None, *, task: str = "train", ranks: int | N
              "new_tokens": new_tokens, "quantize": quantize, "group_size": group_size, "head": head,
              "kv_cache_dtype": kv_cache_dtype, "seq_len": seq_len, "pp": pp, "dp": dp, "cp": cp,
              "ep": ep, "micro_batch_size": micro_batch_size, "zero": zero, "recompute": recompute,
-             "gradient_dtype": gradient_dtype, "freeze": freeze, "overlap": overlap, "algorithm": algorithm, "largest": largest,
-             "shapes": shapes, "matrix": matrix, "check": check}
+             "gradient_dtype": gradient_dtype, "split_batch": split_batch, "freeze": freeze, "overlap": overlap,
+             "algorithm": algorithm, "largest": largest, "shapes": shapes, "matrix": matrix, "check": check}
     printed = run("plan", flags, exit_codes=(0, 1))  # 1: nothing fits, or a figure is outside its band
     if check:
         return _records.read(PublishedFigures, printed, "plan")

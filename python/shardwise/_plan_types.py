@@ -22,6 +22,8 @@ class Degrees:
     """Parts of the layers that a pipeline stage has; more than 1 is an interleaved schedule."""
     recompute: str
     """none, selective or full."""
+    split_batch: bool
+    """Whether one half of each micro-batch is computed beside the collectives of the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ std::vector<OptionalFlag> optional_flags(const PlanOptions& o) {
           {"--recompute", training, false, true, o.recompute.has_value()},
           {"--gradient-dtype", training, false, true, o.gradient_dtype.has_value()},
           {"--overlap", training, false, false, o.overlap.has_value()},
+          {"--split-batch", training, false, false, o.pins.split_batch},
           {"--freeze", training, false, true, !o.freeze.empty()},
           {"--why", training, false, false, o.why},
           {"--prompt-tokens", inference, true, true, o.prompt_tokens.has_value()},
@@ -165,6 +166,9 @@ void add_flags(Flags& flags, PlanOptions& o) {
       "of main gradients: float32 (18 bytes a parameter in bf16), or bfloat16 (2 + 2 + 12) [float32]");
   flags.value("--overlap on|off", o.overlap,
               "run tensor parallelism's collectives beside products, where ranks do not share memory [on]");
+  flags.on_off("--split-batch", o.pins.split_batch,
+               "compute one half of each micro-batch beside the collectives of the other, without sequence "
+               "parallelism (Domino)");
   flags.values("--freeze GLOB", o.freeze,
                "do not train tensors whose Hugging Face names match, such as 'model.layers.0.*'");
   flags.group("Output");
@@ -243,7 +247,7 @@ plan::TrainingTask training_task(const PlanOptions& o) {
   task.element_bytes = element_bytes_of(o);
   task.gradient_bytes = gradient_bytes_of(o);
   task.overlaps_collectives = overlaps(o);
-  task.frozen = config::frozen_by("plan", o.freeze, task.config).parameters;
+  task.frozen = {task.config, config::frozen_by("plan", o.freeze, task.config).parameters};
   return task;
 }
 

@@ -156,7 +156,8 @@ ordered_json to_json(const Degrees& d) {
           {"zero", static_cast<int>(d.zero)},
           {"micro_batch_size", d.micro_batch_size},
           {"chunks", d.chunks},
-          {"recompute", base::name_of(d.recompute)}};
+          {"recompute", base::name_of(d.recompute)},
+          {"split_batch", d.splits_batch}};
 }
 
 ordered_json to_json(const MemoryByClass& m) {

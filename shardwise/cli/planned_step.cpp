@@ -18,10 +18,9 @@ namespace {
 constexpr double kLongRunSeconds = 60;
 
 /// Returns whether plan/ has the time of such steps.
-bool has_planned_time(const train::Job& job, const comm::Group& group) {
-  const train::TrainOptions& o = job.options();
-  const int64_t sequences = training_task(job.config(), o).batch_size;
-  return ranks_share_memory(group) && !o.split_batch && sequences <= plan::kMostTokens / o.seq_len;
+bool has_planned_time(const plan::TrainingTask& task, bool splits_batches, const comm::Group& group) {
+  return ranks_share_memory(group) && !splits_batches &&
+         task.batch_size <= plan::kMostTokens / task.sequence_length;
 }
 
 }  // namespace
@@ -32,7 +31,7 @@ plan::TrainingTask training_task(const config::Config& config, const train::Trai
           .sequence_length = options.seq_len,
           .batch_size = options.batch_size * options.grad_accum,
           .element_bytes = config.dtype == "bfloat16" ? 2 : 4,
-          .frozen = config::frozen_by("train", options.freeze, config).parameters};
+          .frozen = {config, config::frozen_by("train", options.freeze, config).parameters}};
 }
 
 plan::Degrees degrees_of(const train::TrainOptions& options) {
@@ -53,15 +52,16 @@ std::optional<double> StepTimes::median() const {
 }
 
 StepTimes planned_steps(const train::Job& job, const comm::Group& group) {
+  const train::TrainOptions& options = job.options();
+  const plan::TrainingTask task = training_task(job.config(), options);
   StepTimes times{.ranks = group.size(),
-                  .is_planned_for = has_planned_time(job, group),
-                  .steps = job.options().last_step() - job.first_step()};
+                  .is_planned_for = has_planned_time(task, options.split_batch, group),
+                  .steps = options.last_step() - job.first_step()};
   if (!times.is_planned_for) return times;
   const std::optional<plan::Machine> machine = saved_machine("train", ranks_of(group));
   if (!machine) return times;
   times.machine = machine->memory_bytes.source;
-  plan::TrainingPlanner planner(training_task(job.config(), job.options()), *machine);
-  times.planned = planner.evaluate(degrees_of(job.options())).time;
+  times.planned = plan::TrainingPlanner(task, *machine).evaluate(degrees_of(options)).time;
   return times;
 }
 

@@ -210,7 +210,7 @@ std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const trai
                                                                       const comm::Group& group) {
   const PlannedMemories planned = planned_memory(planned_peaks(job, ranks_share_memory(group)));
   const StepTimes times = planned_steps(job, group);
-  base::log_info(planned_memory_line(planned, ranks_share_memory(group)) + planned_text(times));
+  base::log_info(planned_memory_line(planned) + planned_text(times));
   Display display(job, planned, times);
   train::Summary summary = train::run(
       job, group, [&](const train::StepRecord& record) { display.show(record); }, [&] { display.start(); });

@@ -31,7 +31,7 @@ plan::Workload workload_of(const train::Job& job, bool shares_memory) {
           .split_batch = o.split_batch,
           .has_label_smoothing = o.label_smoothing > 0,
           .has_dropout = o.dropout > 0,
-          .frozen = job.frozen().parameters,
+          .frozen = {job.config(), job.frozen().parameters},
           .wgrad_operand_bytes = kernels::weight_gradient_operand_bytes()};
 }
 
@@ -92,7 +92,7 @@ bool ranks_share_memory(const comm::Group& group) {
 std::vector<plan::Peak> planned_peaks(const train::Job& job, bool shares_memory) {
   const plan::Workload workload = workload_of(job, shares_memory);
   std::vector<plan::Peak> peaks;
-  if (!shares_memory || workload.split_batch) return peaks;
+  if (!shares_memory) return peaks;
   for (int rank = 0; rank < workload.tp; ++rank) peaks.push_back(plan::training_peak(workload, rank));
   return peaks;
 }
@@ -103,10 +103,9 @@ PlannedMemories planned_memory(const std::vector<plan::Peak>& peaks) {
   return by_rank;
 }
 
-std::string planned_memory_line(const PlannedMemories& planned, bool shares_memory) {
-  if (!planned.empty()) return "train: " + to_text(planned);
-  return fmt::format("train: peak memory is not planned for {}",
-                     shares_memory ? "split batches" : "ranks over MPI");
+std::string planned_memory_line(const PlannedMemories& planned) {
+  return planned.empty() ? "train: peak memory is not planned for ranks over MPI"
+                         : "train: " + to_text(planned);
 }
 
 TrainReport make_report(const train::Job& job, Summary summary, StepTimes times, bool shares_memory) {

@@ -32,12 +32,12 @@ std::string describe(const train::Job& job);
 
 /// Returns whether the ranks share memory, or there is one. Memory is planned for such groups only.
 bool ranks_share_memory(const comm::Group& group);
-/// Returns the planned peak of each rank; empty over MPI and for split batches, which plan/ does not model.
+/// Returns the planned peak of each rank; empty over MPI, whose buffers plan/ does not model.
 std::vector<plan::Peak> planned_peaks(const train::Job& job, bool shares_memory);
 /// Returns the sizes of the peaks.
 PlannedMemories planned_memory(const std::vector<plan::Peak>& peaks);
 /// Returns a line with the planned peak of each rank, or with the reason why there is none.
-std::string planned_memory_line(const PlannedMemories& planned, bool shares_memory);
+std::string planned_memory_line(const PlannedMemories& planned);
 
 /// Makes the report; `shares_memory` is that of the group.
 TrainReport make_report(const train::Job& job, train::Summary summary, StepTimes times, bool shares_memory);

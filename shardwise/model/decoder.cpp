@@ -192,7 +192,7 @@ nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, con
   embedded = nn::observed(&observer_, {nn::Stage::Kind::embedding}, std::move(embedded));
   if constexpr (kIsInvariant) {
     if (step.split_batch && at::GradMode::is_enabled()) {
-      nn::SplitBatch halves(embedded, step);
+      nn::SplitBatch halves(std::move(embedded), step);
       for (const BlockLayers& block : w.blocks_) halves.apply(block);
       return std::move(halves).concatenated();
     }

@@ -47,10 +47,10 @@ const Placed<Invariant>& SplitBatch::Half::wait() {
   return x;
 }
 
-SplitBatch::SplitBatch(const Placed<Invariant>& x, const Step& step)
-    : halves_(split(x, step)), next_wait_(at::sequence_number::get_and_increment()) {}
+SplitBatch::SplitBatch(Placed<Invariant> x, const Step& step)
+    : halves_(split(std::move(x), step)), next_wait_(at::sequence_number::get_and_increment()) {}
 
-std::array<SplitBatch::Half, 2> SplitBatch::split(const Placed<Invariant>& x, const Step& step) {
+std::array<SplitBatch::Half, 2> SplitBatch::split(Placed<Invariant>&& x, const Step& step) {
   const int64_t batch = x.local().size(kBatch);
   check_step(step, batch);
   check_split_batch(step, batch, /*is_sequence_parallel=*/false);

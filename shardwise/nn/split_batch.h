@@ -31,9 +31,9 @@ void check_split_batch(const Step& step, int64_t b, bool is_sequence_parallel);
 /// first.
 class SplitBatch {
  public:
-  /// Splits `x` [s, b, h] along the batch; if the batch is odd, the first half is the larger one.
+  /// Splits `x` [s, b, h] along the batch into copies; if the batch is odd, the first half is the larger one.
   /// Errors: see check_step and check_split_batch.
-  SplitBatch(const Placed<Invariant>& x, const Step& step);
+  SplitBatch(Placed<Invariant> x, const Step& step);
 
   /// Runs a block on both halves, without calling observers.
   void apply(const BlockLayers& block);
@@ -49,7 +49,7 @@ class SplitBatch {
     /// Completes and adds the outstanding branch output, if any, and returns x.
     const Placed<Invariant>& wait();
   };
-  static std::array<Half, 2> split(const Placed<Invariant>& x, const Step& step);
+  static std::array<Half, 2> split(Placed<Invariant>&& x, const Step& step);
   template <class Norm, class Region>
   void run_branch(const Norm& norm, const Region& region);
 

@@ -7,15 +7,11 @@ namespace {
 
 constexpr int64_t kBlocks = 3;
 
-std::string prefix_of(int64_t layer) {
-  return "model.layers." + std::to_string(layer) + ".";
-}
-
 /// Returns the frozen parameters of three blocks, of which `block` has the kind.
-std::set<std::string> frozen_of_three(const Workload& three, const BlockKind& kind, int64_t block,
-                                      const std::set<std::string>& of_model) {
+FrozenParameters frozen_of_three(const Workload& three, const BlockKind& kind, int64_t block,
+                                 const FrozenParameters& of_model) {
+  if (of_model.empty()) return {};
   std::set<std::string> frozen;
-  if (of_model.empty()) return frozen;
   for (const config::ParameterInfo& parameter : config::ParameterTable(three.config)) {
     const std::string& name = parameter.name;
     if (!parameter.block) {
@@ -23,10 +19,10 @@ std::set<std::string> frozen_of_three(const Workload& three, const BlockKind& ki
     } else if (*parameter.block < block) {
       if (!kind.has_input_gradient) frozen.insert(name);
     } else if (*parameter.block == block) {
-      if (kind.frozen.contains(name.substr(prefix_of(block).size()))) frozen.insert(name);
+      if (kind.frozen.contains(name.substr(prefix_of_block(block).size()))) frozen.insert(name);
     }
   }
-  return frozen;
+  return {three.config, frozen};
 }
 
 }  // namespace
@@ -37,18 +33,9 @@ std::vector<BlockKind> kinds_of_blocks(const Workload& workload) {
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     kinds.push_back({config.window_of(layer), config.has_experts(layer)});
   if (workload.frozen.empty()) return kinds;
-  for (BlockKind& kind : kinds) kind.has_input_gradient = false;
-  bool is_any_trained = false;
-  std::optional<int64_t> last;
-  for (const config::ParameterInfo& parameter : config::ParameterTable(config)) {
-    const bool is_frozen = workload.frozen.contains(parameter.name);
-    if (parameter.block) {
-      BlockKind& kind = kinds[*parameter.block];
-      if (parameter.block != last) kind.has_input_gradient = is_any_trained;
-      if (is_frozen) kind.frozen.insert(parameter.name.substr(prefix_of(*parameter.block).size()));
-      last = parameter.block;
-    }
-    is_any_trained |= !is_frozen;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    kinds[layer].has_input_gradient = workload.required_by_block(layer).norm1.input;
+    kinds[layer].frozen = workload.frozen.of_block(layer);
   }
   return kinds;
 }

@@ -102,12 +102,6 @@ int64_t attention_input(const config::Config& config) {
   return latent ? latent->q_lora_rank + latent->cached_features() : config.hidden_size;
 }
 
-Workload half_batch(Workload workload, const base::Range& batch) {
-  workload.batch_size = batch.size();
-  workload.split_batch = false;
-  return workload;
-}
-
 }  // namespace
 
 Traffic Collectives::total() const {
@@ -123,27 +117,25 @@ Collectives operator*(int64_t times, const Collectives& one) {
 }
 
 Passes embedding_communication(const Workload& workload, int rank) {
-  return Costs(workload, rank).row(required_by_embedding(workload));
+  return Costs(workload, rank).row(workload.required_by_embedding());
 }
 
 Passes block_communication(const Workload& workload, int rank, int64_t layer) {
-  if (workload.split_batch) {
-    const base::Split halves = base::Split::even("batch", workload.batch_size, 2);
-    return block_communication(half_batch(workload, halves.range(0)), rank, layer) +
-           block_communication(half_batch(workload, halves.range(1)), rank, layer);
-  }
+  if (workload.split_batch)
+    return block_communication(workload.half_batch(0), rank, layer) +
+           block_communication(workload.half_batch(1), rank, layer);
   const LayerPasses of = layer_communication(workload, rank, layer);
   const Passes without_down = of.qkv + of.out + of.up;
   Passes passes = without_down + of.down;
   // Backward repeats the forward except its last reduction.
-  if (workload.recompute == Recompute::full && required_by_block(workload, layer).any())
+  if (workload.recompute == Recompute::full && workload.required_by_block(layer).any())
     passes.backward = without_down.forward + passes.backward;
   return passes;
 }
 
 LayerPasses layer_communication(const Workload& workload, int rank, int64_t layer) {
   const Costs costs(workload, rank);
-  const RequiredByBlock required = required_by_block(workload, layer);
+  const RequiredByBlock required = workload.required_by_block(layer);
   LayerPasses passes{
       costs.column(required.qkv, attention_input(workload.config)), costs.row(required.out), {}, {}};
   if (workload.config.mlp_size(layer) == 0) return passes;
@@ -154,12 +146,12 @@ LayerPasses layer_communication(const Workload& workload, int rank, int64_t laye
 
 Passes mlp_communication(const Workload& workload, int rank, int64_t layer) {
   const Costs costs(workload, rank);
-  const RequiredByBlock required = required_by_block(workload, layer);
+  const RequiredByBlock required = workload.required_by_block(layer);
   return costs.column(required.mlp, costs.hidden()) + costs.row(required.down);
 }
 
 Passes head_communication(const Workload& workload, int rank) {
-  return {Costs(workload, rank).loss(required_by_head(workload).head), {}};
+  return {Costs(workload, rank).loss(workload.required_by_head().head), {}};
 }
 
 Passes micro_batch_communication(const Workload& workload, int rank) {

@@ -1,6 +1,7 @@
 #include "shardwise/plan/exposed_communication.h"
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <string_view>
 #include <utility>
@@ -81,6 +82,50 @@ class Layer {
   Operations products_;
 };
 
+/// Attention or the MLP of a half of the batch, with its norm: seconds of each alone.
+struct Branch {
+  double forward = 0, backward = 0;              // of the operations
+  double reduced_output = 0, reduced_input = 0;  // of the all_reduces after them
+};
+
+/// Returns attention and MLP of a half whose operations are [begin, end).
+std::array<Branch, 2> branches_of(const Workload& half, int rank, int64_t layer, const Operation* begin,
+                                  const Operation* end, const Machine& machine) {
+  const OperationTime time(machine, half.element_bytes);
+  const CollectiveTime collectives(machine, {.ranks = half.tp});
+  const LayerPasses of = layer_communication(half, rank, layer);
+  Branch attention{.reduced_output = collectives.of(of.out.forward),
+                   .reduced_input = collectives.of(of.qkv.backward)},
+      mlp{.reduced_output = collectives.of(of.down.forward), .reduced_input = collectives.of(of.up.backward)};
+  Branch* branch = &attention;
+  for (const Operation* one = begin; one != end; ++one) {
+    branch->forward += time.forward(*one);
+    branch->backward += time.backward(*one);
+    if (one->name == "o_proj") branch = &mlp;
+  }
+  return {attention, mlp};
+}
+
+/// In forward attention of both halves, then the MLP of both, then the next block; in backward the reverse.
+/// An all_reduce is in flight while the branch after its own is computed.
+double exposed_split_seconds(const Workload& workload, int rank, int64_t layer, const Operations& operations,
+                             const Machine& machine) {
+  const Operation *begin = operations.data(), *middle = begin + operations.size() / 2,
+                  *end = begin + operations.size();
+  const auto first = branches_of(workload.half_batch(0), rank, layer, begin, middle, machine),
+             second = branches_of(workload.half_batch(1), rank, layer, middle, end, machine);
+  const Branch order[] = {first[0], second[0], first[1], second[1]};
+  const double share = CollectiveTime(machine, {.ranks = workload.tp}).processor_share();
+  const auto beside = [&](double collective, double compute) {
+    return Overlapped{collective, compute, /*in_parts=*/compute, /*waiting=*/0, share}.exposed();
+  };
+  double exposed = 0;
+  for (size_t i = 0; i < 4; ++i)
+    exposed += beside(order[i].reduced_output, order[(i + 1) % 4].forward) +
+               beside(order[i].reduced_input, order[(i + 3) % 4].backward);
+  return exposed;
+}
+
 }  // namespace
 
 double Overlapped::exposed() const {
@@ -94,6 +139,7 @@ double exposed_block_seconds(const Workload& workload, int rank, int64_t layer, 
   if (machine.shares_memory || !workload.overlaps_collectives)
     return CollectiveTime(machine, {.ranks = workload.tp})
         .of(block_communication(workload, rank, layer).both());
+  if (workload.split_batch) return exposed_split_seconds(workload, rank, layer, operations, machine);
   const LayerPasses of = layer_communication(workload, rank, layer);
   const auto layer_of = [&](std::initializer_list<std::string_view> names) {
     return Layer(workload, machine, named(operations, names));
@@ -102,7 +148,7 @@ double exposed_block_seconds(const Workload& workload, int rank, int64_t layer, 
               up = layer_of({"gate_up_proj", "up_proj"}), down = layer_of({"down_proj"});
   const double without_down =
       qkv.forward(of.qkv.forward) + out.forward(of.out.forward) + up.forward(of.up.forward);
-  const bool repeats = workload.recompute == Recompute::full && required_by_block(workload, layer).any();
+  const bool repeats = workload.recompute == Recompute::full && workload.required_by_block(layer).any();
   return (repeats ? 2 : 1) * without_down + down.forward(of.down.forward) +
          qkv.column_backward(of.qkv.backward) + out.row_backward(of.out.backward) +
          up.column_backward(of.up.backward) + down.row_backward(of.down.backward);

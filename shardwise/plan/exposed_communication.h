@@ -2,8 +2,8 @@
 //
 // A collective of a layer runs beside products of the same layer, as in docs/adr/0019: an all_gather before a
 // product, whose rows are multiplied as they arrive; a reduce_scatter after one, whose rows are sent as they
-// are computed; in backward beside the other gradient's product too. Ranks that share memory hide nothing:
-// what computes also copies.
+// are computed; in backward beside the other gradient's product too. The all_reduces of a split batch run
+// beside the other half (nn/split_batch.h). Ranks that share memory hide nothing: what computes also copies.
 #pragma once
 #include "shardwise/plan/machine.h"
 #include "shardwise/plan/operations.h"

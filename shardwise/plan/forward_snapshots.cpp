@@ -43,11 +43,8 @@ class BlockForward {
         holds_input_(run == ForwardRun::recompute || workload.recompute == Recompute::full),
         run_(run) {}
 
-  MemorySnapshots snapshots() const {
+  MemorySnapshots attention() const {
     using enum SavedTensor;
-    // Recomputation discards the output of the last GEMM: it is neither reduced nor masked.
-    const bool is_used = run_ == ForwardRun::first;
-    const Allocations discarded = {{"discarded output", sizes().local_hidden()}};
     return {
         snapshot("attention core",
                  {attention_until(attention_lse, {q, k, v, attention_output, attention_lse}),
@@ -55,12 +52,35 @@ class BlockForward {
         snapshot("out", {attention_until(attention_lse, {attention_output}), transient_.row_forward()}),
         snapshot("attention reduced", {attention_until(norm2_input, {attention_output, norm2_input}),
                                        transient_.reduced_output()}),
-        snapshot("down",
-                 {mlp({gate_and_up, up, down_input}), is_used ? transient_.row_forward() : discarded}),
-        snapshot("mlp reduced", {mlp({}),
+    };
+  }
+
+  MemorySnapshots mlp() const {
+    using enum SavedTensor;
+    // Recomputation discards the output of the last GEMM: it is neither reduced nor masked.
+    const bool is_used = run_ == ForwardRun::first;
+    const Allocations discarded = {{"discarded output", sizes().local_hidden()}};
+    return {
+        snapshot("down", {mlp_until_down({gate_and_up, up, down_input}),
+                          is_used ? transient_.row_forward() : discarded}),
+        snapshot("mlp reduced", {mlp_until_down({}),
                                  is_used ? transient_.reduced_output() : discarded,
                                  {{"block output", sizes().local_hidden()}}}),
     };
+  }
+
+  /// What is live of a half of the batch while the other half is computed: before the block, and with the
+  /// output of attention or of the MLP in flight.
+  Allocations before() const {
+    return live(made_, SavedTensor::norm1_input, saved_, {SavedTensor::norm1_input});
+  }
+  Allocations after_attention() const {
+    return concat(live(made_, SavedTensor::attention_lse, saved_, {SavedTensor::norm1_input}),
+                  transient_.reduced_output());
+  }
+  Allocations after_mlp() const {
+    return concat(live(made_, SavedTensor::down_input, saved_, {SavedTensor::norm2_input}),
+                  transient_.reduced_output());
   }
 
  private:
@@ -77,7 +97,7 @@ class BlockForward {
     const int64_t product = has_qk_norm_ ? 0 : sizes().features(sizes().qkv_features());
     return concat(live(made_, last, saved_, held), {{"q|k|v", product}});
   }
-  Allocations mlp(Tensors held) const {
+  Allocations mlp_until_down(Tensors held) const {
     using enum SavedTensor;
     held.insert({norm2_input, mlp_input});
     if (holds_input_) held.insert(norm1_input);
@@ -102,17 +122,33 @@ class BlockForward {
   ForwardRun run_;
 };
 
+/// The two halves in turn, in the order of nn/split_batch.h.
+MemorySnapshots split_forward(const Workload& workload, int rank, int64_t layer, ForwardRun run) {
+  const Workload halves[] = {workload.half_batch(0), workload.half_batch(1)};
+  const BlockForward first(halves[0], rank, layer, run), second(halves[1], rank, layer, run);
+  MemorySnapshots snapshots;
+  append(snapshots, first.attention(), second.before());
+  append(snapshots, second.attention(), first.after_attention());
+  append(snapshots, first.mlp(), second.after_attention());
+  append(snapshots, second.mlp(), first.after_mlp());
+  return snapshots;
+}
+
 }  // namespace
 
 MemorySnapshots forward_snapshots(const Workload& workload, int rank, int64_t layer, ForwardRun run) {
-  return BlockForward(workload, rank, layer, run).snapshots();
+  if (workload.split_batch) return split_forward(workload, rank, layer, run);
+  const BlockForward block(workload, rank, layer, run);
+  MemorySnapshots snapshots = block.attention();
+  append(snapshots, block.mlp());
+  return snapshots;
 }
 
 MemorySnapshots head_forward_snapshots(const Workload& workload, int rank) {
   const TransientBuffers transient(workload, rank);
   SavedAllocations saved = saved_by_head(workload, rank);
   std::erase_if(saved, [](const auto& one) { return one.tensor == SavedTensor::head_gradient; });
-  const RequiredGradients required = required_by_head(workload).head;
+  const RequiredGradients required = workload.required_by_head().head;
   const int64_t vocab = transient.sizes().shard().vocab;
   return {{"loss", concat(named(saved), transient.loss_chunk(vocab, required))},
           {"loss, gradient reduced", concat(named(saved), transient.loss_gradient(required))}};

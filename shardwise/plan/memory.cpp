@@ -102,7 +102,7 @@ void add_attention(CandidateList& tensors, const RequiredByBlock& required) {
 Candidates block_candidates(const Workload& workload, int rank, int64_t layer) {
   using enum SavedTensor;
   CandidateList tensors(workload, rank);
-  const RequiredByBlock required = required_by_block(workload, layer);
+  const RequiredByBlock required = workload.required_by_block(layer);
   const Sizes& sizes = tensors.sizes();
   tensors.add_norm({norm1_input, norm1_rstd, norm1_mean}, workload.block_input_pool(layer), required.norm1);
   add_attention(tensors, required);
@@ -118,7 +118,7 @@ Candidates block_candidates(const Workload& workload, int rank, int64_t layer) {
 Candidates head_candidates(const Workload& workload, int rank) {
   using enum SavedTensor;
   CandidateList tensors(workload, rank);
-  const auto [norm, head] = required_by_head(workload);
+  const auto [norm, head] = workload.required_by_head();
   tensors.add_norm({norm_input, norm_rstd, norm_mean}, Pool::private_memory, norm);
   const Pool pool =
       workload.parallelism == Parallelism::tp ? workload.partial_sum_pool() : Pool::private_memory;
@@ -159,7 +159,7 @@ SavedAllocations read_by_block(const Workload& workload, int rank, int64_t layer
 }
 
 SavedAllocations saved_by_block(const Workload& workload, int rank, int64_t layer) {
-  const RequiredByBlock required = required_by_block(workload, layer);
+  const RequiredByBlock required = workload.required_by_block(layer);
   if (workload.recompute == Recompute::full)
     return required.any() ? SavedAllocations{made_by_block(workload, rank, layer).front()}
                           : SavedAllocations{};

@@ -3,7 +3,7 @@
 // Sizes are logical bytes, before an allocator rounds. Tests compare them with what autograd saves, at 0 %.
 // plan/peak.h has the step's peak, which includes short-lived tensors.
 #pragma once
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "shardwise/plan/saved_tensor.h"
@@ -13,7 +13,7 @@ namespace shardwise::plan {
 
 /// A tensor of a rank; the name is for output only.
 struct Allocation {
-  std::string name;                  // what it is
+  std::string_view name;             // what it is; a literal
   int64_t bytes;                     // before an allocator rounds
   Pool pool = Pool::private_memory;  // where it is
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "shardwise/config/parameters.h"
 #include "shardwise/plan/collective_time.h"
 #include "shardwise/plan/context_parallel.h"
 #include "shardwise/plan/expert_shard.h"
@@ -64,15 +63,11 @@ LayerCosts block_costs(const Workload& one, const Machine& machine) {
   const Passes context = context_communication(one, kRank);
   costs.context_parallel =
       CollectiveTime(machine, {.ranks = one.cp, .stride = one.tp})
-          .of(required_by_block(one, kInner).attention.any ? context.both() : context.forward);
+          .of(one.required_by_block(kInner).attention.any ? context.both() : context.forward);
   costs.expert_parallel = expert_seconds(one, machine);
   costs.saved_bytes = total(saved_by_block(one, kRank, kInner));
   add_parameters(costs, one);
   return costs;
-}
-
-bool trains_any(const Workload& workload) {
-  return workload.frozen.empty() || workload.frozen.size() < config::ParameterTable(workload.config).size();
 }
 
 /// The gradients of what the experts save, and the rows and their gradients on their way.
@@ -86,7 +81,7 @@ int64_t expert_buffers(const Workload& workload) {
 /// Gathered keys and values have gradients of their size. 0 if nothing is trained: another block of the stage
 /// needs more.
 int64_t buffers_of(const Workload& workload) {
-  if (!trains_any(workload)) return 0;
+  if (workload.frozen.are_all()) return 0;
   int64_t of_process = 0, of_heap = 0;
   for (const MemorySnapshot& snapshot : peak_candidates(workload, kRank)) {
     of_process = std::max(of_process, total(snapshot.allocations, Pool::private_memory));

@@ -153,7 +153,12 @@ Pass& Pass::operator+=(const Pass& other) {
 }
 
 Operations block_operations(const Workload& workload, int rank, int64_t layer, CountedKeys keys) {
-  const RequiredByBlock required = required_by_block(workload, layer);
+  if (workload.split_batch) {
+    Operations both = block_operations(workload.half_batch(0), rank, layer, keys);
+    append(both, block_operations(workload.half_batch(1), rank, layer, keys));
+    return both;
+  }
+  const RequiredByBlock required = workload.required_by_block(layer);
   OperationList list(workload, rank, required.any());
   const Sizes& sizes = list.sizes();
   const config::Config& c = workload.config;
@@ -176,7 +181,7 @@ Operations block_operations(const Workload& workload, int rank, int64_t layer, C
 }
 
 Operations mlp_operations(const Workload& workload, int rank, int64_t layer) {
-  const RequiredByBlock required = required_by_block(workload, layer);
+  const RequiredByBlock required = workload.required_by_block(layer);
   OperationList list(workload, rank, required.any());
   add_mlp(list, workload, required);
   return list.take();
@@ -185,14 +190,14 @@ Operations mlp_operations(const Workload& workload, int rank, int64_t layer) {
 Operations embedding_operations(const Workload& workload, int rank) {
   OperationList list(workload, rank, /*has_backward=*/false);
   const int64_t hidden = list.sizes().full_hidden();
-  list.elementwise("embedding", 2 * hidden, 2 * hidden, required_by_embedding(workload).any, false);
+  list.elementwise("embedding", 2 * hidden, 2 * hidden, workload.required_by_embedding().any, false);
   return list.take();
 }
 
 Operations head_operations(const Workload& workload, int rank) {
   // The head's backward runs in the forward and repeats nothing.
   OperationList list(workload, rank, /*has_backward=*/false);
-  const RequiredByHead required = required_by_head(workload);
+  const RequiredByHead required = workload.required_by_head();
   const int64_t vocab = list.sizes().shard().vocab, logits = list.sizes().features(vocab);
   list.elementwise("add_rms_norm", 4 * list.sizes().local_hidden(), 4 * list.sizes().local_hidden(),
                    required.norm.any, false);

@@ -1,7 +1,5 @@
 #include "shardwise/plan/peak.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 
 #include "shardwise/plan/communication.h"
@@ -52,25 +50,19 @@ std::vector<SavedAllocations> saved_before_each(const Workload& workload, int ra
   return earlier;
 }
 
-void append(MemorySnapshots& snapshots, const SavedAllocations& saved, const MemorySnapshots& more) {
-  const Allocations earlier = named(saved);
-  for (const MemorySnapshot& snapshot : more)
-    snapshots.push_back({snapshot.name, concat(earlier, snapshot.allocations)});
-}
-
 /// Among blocks with equal required gradients the last one has the highest peak.
 void append_backward(MemorySnapshots& snapshots, const Workload& workload, int rank,
                      const std::vector<SavedAllocations>& earlier) {
   RequiredByBlock next{};
   const base::Range blocks = workload.blocks();
   for (int64_t layer = blocks.end - 1; layer >= blocks.begin; --layer) {
-    const RequiredByBlock required = required_by_block(workload, layer);
+    const RequiredByBlock required = workload.required_by_block(layer);
     if (!required.any()) return;
     if (required == next) continue;
-    const SavedAllocations& saved = earlier[layer - blocks.begin];
+    const Allocations saved = named(earlier[layer - blocks.begin]);
     if (workload.recompute == Recompute::full)
-      append(snapshots, saved, forward_snapshots(workload, rank, layer, ForwardRun::recompute));
-    append(snapshots, saved, backward_snapshots(workload, rank, layer));
+      append(snapshots, forward_snapshots(workload, rank, layer, ForwardRun::recompute), saved);
+    append(snapshots, backward_snapshots(workload, rank, layer), saved);
     next = required;
   }
 }
@@ -81,11 +73,11 @@ MemorySnapshots peak_candidates(const Workload& workload, int rank) {
   const std::vector<SavedAllocations> earlier = saved_before_each(workload, rank);
   MemorySnapshots snapshots;
   if (workload.has_embedding()) snapshots.push_back(embedding_snapshot(workload, rank));
-  append(snapshots, earlier.end()[-2],
-         forward_snapshots(workload, rank, workload.blocks().end - 1, ForwardRun::first));
+  append(snapshots, forward_snapshots(workload, rank, workload.blocks().end - 1, ForwardRun::first),
+         named(earlier.end()[-2]));
   if (workload.has_head()) {
-    append(snapshots, earlier.back(), head_forward_snapshots(workload, rank));
-    append(snapshots, earlier.back(), head_backward_snapshots(workload, rank));
+    append(snapshots, head_forward_snapshots(workload, rank), named(earlier.back()));
+    append(snapshots, head_backward_snapshots(workload, rank), named(earlier.back()));
   }
   append_backward(snapshots, workload, rank, earlier);
   snapshots.push_back(optimizer_snapshot(workload));
@@ -93,8 +85,6 @@ MemorySnapshots peak_candidates(const Workload& workload, int rank) {
 }
 
 Peak training_peak(const Workload& workload, int rank) {
-  TORCH_CHECK_VALUE(!workload.split_batch,
-                    "plan: peak memory is not modeled for the split-batch schedule; got one [SW0387]");
   const MemorySnapshots snapshots = peak_candidates(workload, rank);
   const auto peak_of = [&](Pool pool) {
     return *std::ranges::max_element(snapshots, {},

@@ -28,7 +28,7 @@ struct Peak {
   /// Returns the sum of the two pools' peaks, as their counters report it.
   int64_t bytes() const { return private_bytes() + symmetric_heap_bytes(); }
 };
-/// Returns the peak of one rank. Errors: c10::ValueError if the workload uses the split-batch schedule.
+/// Returns the peak of one rank. Errors: those of Workload::validate_rank.
 Peak training_peak(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

@@ -1,14 +1,13 @@
 #include "shardwise/plan/required_gradients.h"
 
-#include "shardwise/config/parameters.h"
-
 namespace shardwise::plan {
 namespace {
 
 /// The trained parameters.
 class Trained {
  public:
-  explicit Trained(const Workload& workload) : frozen_(workload.frozen), table_(workload.config) {}
+  Trained(const config::ParameterTable& table, const std::set<std::string>& frozen)
+      : table_(table), frozen_(frozen) {}
 
   /// True if the model has this parameter and trains it.
   bool has(const std::string& name) const { return table_.contains(name) && is_trained(table_.at(name)); }
@@ -29,13 +28,45 @@ class Trained {
  private:
   bool is_trained(const config::ParameterInfo& parameter) const { return !frozen_.contains(parameter.name); }
 
+  const config::ParameterTable& table_;
   const std::set<std::string>& frozen_;
-  config::ParameterTable table_;
 };
 
 constexpr RequiredGradients kAll{true, true, true};
 
-/// Of a block whose parameters are all trained, in a model whose embedding is.
+RequiredByBlock required_by_block(const config::Config& config, const Trained& trained, int64_t layer) {
+  const std::string block = "model.layers." + std::to_string(layer) + ".";
+  const std::string attention = block + "self_attn.", mlp = block + "mlp.";
+  RequiredByBlock w;
+  w.norm1 = trained.layer(trained.has_before(block), block + "input_layernorm");
+  w.qkv = trained.layer(w.norm1.any, attention + "qkv_proj");
+  const bool qk_norm = trained.has(attention + "q_norm.weight") || trained.has(attention + "k_norm.weight");
+  w.attention = {w.qkv.any, qk_norm, w.qkv.any || qk_norm};
+  w.out = trained.layer(w.attention.any, attention + "o_proj");
+  // The residual stream bypasses the layers, but its gradient also goes through them.
+  w.norm2 = trained.layer(w.out.any, block + "post_attention_layernorm");
+  const bool is_gated = config.is_gated();
+  const RequiredGradients with_bias =
+      trained.layer(w.norm2.any, mlp + (is_gated ? "gate_up_proj" : "up_proj"));
+  const RequiredGradients without_bias = {with_bias.input, with_bias.weight,
+                                          with_bias.input || with_bias.weight};
+  w.mlp = is_gated ? with_bias : without_bias;
+  w.activation = {w.mlp.any, false, with_bias.any};
+  w.down = trained.layer(w.activation.any, mlp + "down_proj");
+  return w;
+}
+
+RequiredByHead required_by_head(const config::Config& config, const Trained& trained) {
+  const RequiredGradients norm = trained.layer(trained.has_before("model.norm."), "model.norm");
+  return {norm, trained.layer(norm.any, config.tie_word_embeddings ? "model.embed_tokens" : "lm_head")};
+}
+
+}  // namespace
+
+RequiredGradients all_of_embedding() {
+  return {false, true, true};
+}
+
 RequiredByBlock all_of_block(const config::Config& config) {
   return {.norm1 = kAll,
           .qkv = kAll,
@@ -47,43 +78,19 @@ RequiredByBlock all_of_block(const config::Config& config) {
           .down = kAll};
 }
 
-}  // namespace
-
-RequiredByBlock required_by_block(const Workload& workload, int64_t layer) {
-  if (workload.frozen.empty()) return all_of_block(workload.config);
-  const Trained trained(workload);
-  const std::string block = "model.layers." + std::to_string(layer) + ".";
-  const std::string attention = block + "self_attn.", mlp = block + "mlp.";
-  RequiredByBlock w;
-  w.norm1 = trained.layer(trained.has_before(block), block + "input_layernorm");
-  w.qkv = trained.layer(w.norm1.any, attention + "qkv_proj");
-  const bool qk_norm = trained.has(attention + "q_norm.weight") || trained.has(attention + "k_norm.weight");
-  w.attention = {w.qkv.any, qk_norm, w.qkv.any || qk_norm};
-  w.out = trained.layer(w.attention.any, attention + "o_proj");
-  // The residual stream bypasses the layers, but its gradient also goes through them.
-  w.norm2 = trained.layer(w.out.any, block + "post_attention_layernorm");
-  const bool is_gated = workload.config.is_gated();
-  const RequiredGradients with_bias =
-      trained.layer(w.norm2.any, mlp + (is_gated ? "gate_up_proj" : "up_proj"));
-  const RequiredGradients without_bias = {with_bias.input, with_bias.weight,
-                                          with_bias.input || with_bias.weight};
-  w.mlp = is_gated ? with_bias : without_bias;
-  w.activation = {w.mlp.any, false, with_bias.any};
-  w.down = trained.layer(w.activation.any, mlp + "down_proj");
-  return w;
+RequiredByHead all_of_head() {
+  return {kAll, kAll};
 }
 
-RequiredByHead required_by_head(const Workload& workload) {
-  if (workload.frozen.empty()) return {kAll, kAll};
-  const Trained trained(workload);
-  const RequiredGradients norm = trained.layer(trained.has_before("model.norm."), "model.norm");
-  const bool is_tied = workload.config.tie_word_embeddings;
-  return {norm, trained.layer(norm.any, is_tied ? "model.embed_tokens" : "lm_head")};
-}
-
-RequiredGradients required_by_embedding(const Workload& workload) {
-  if (workload.frozen.empty()) return {false, true, true};
-  return Trained(workload).layer(/*input=*/false, "model.embed_tokens");
+RequiredByModel required_by_model(const config::Config& config, const config::ParameterTable& table,
+                                  const std::set<std::string>& frozen) {
+  const Trained trained(table, frozen);
+  RequiredByModel required;
+  required.embedding = trained.layer(/*input=*/false, "model.embed_tokens");
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    required.blocks.push_back(required_by_block(config, trained, layer));
+  required.head = required_by_head(config, trained);
+  return required;
 }
 
 }  // namespace shardwise::plan

@@ -4,7 +4,11 @@
 // trained, and then its output requires a gradient. Saved tensors, communication and peak memory depend on
 // it.
 #pragma once
-#include "shardwise/plan/workload.h"
+#include <set>
+#include <string>
+#include <vector>
+
+#include "shardwise/config/parameters.h"
 
 namespace shardwise::plan {
 
@@ -24,14 +28,25 @@ struct RequiredByBlock {
   bool any() const { return down.any; }
   bool operator==(const RequiredByBlock&) const = default;
 };
-RequiredByBlock required_by_block(const Workload& workload, int64_t layer);
 
 /// The required gradients of final norm and head. The weight of a tied head is the embedding's.
 struct RequiredByHead {
   RequiredGradients norm, head;
 };
-RequiredByHead required_by_head(const Workload& workload);
 
-RequiredGradients required_by_embedding(const Workload& workload);
+/// Of a model whose parameters are all trained.
+RequiredGradients all_of_embedding();
+RequiredByBlock all_of_block(const config::Config& config);
+RequiredByHead all_of_head();
+
+/// The required gradients of a model's layers.
+struct RequiredByModel {
+  RequiredGradients embedding;
+  std::vector<RequiredByBlock> blocks;
+  RequiredByHead head;
+};
+/// Returns what is required if the parameters named in `frozen` are not trained. The table is the config's.
+RequiredByModel required_by_model(const config::Config& config, const config::ParameterTable& table,
+                                  const std::set<std::string>& frozen);
 
 }  // namespace shardwise::plan

@@ -25,10 +25,11 @@ bool allows(const std::optional<T>& pin, const T& value) {
 }
 
 /// Returns why the axes cannot be used at all, or an empty text.
-std::string refusal_of_axes(const TrainingTask& task, const Degrees& degrees) {
+std::string refusal_of_axes(const TrainingTask& task, const Pins& pins, const Degrees& degrees) {
   const config::Config& c = task.config;
   if (degrees.tp > c.num_attention_heads)
     return fmt::format("tp {} is more than the {} query heads", degrees.tp, c.num_attention_heads);
+  if (pins.split_batch && degrees.tp == 1) return "split batches need tp 2 or more";
   if (degrees.pp > c.num_hidden_layers)
     return fmt::format("pp {} is more than the {} blocks", degrees.pp, c.num_hidden_layers);
   if (task.batch_size % degrees.dp != 0)
@@ -78,7 +79,7 @@ class Search {
   }
 
   void try_axes(Degrees degrees) {
-    if (const std::string reason = refusal_of_axes(task_, degrees); !reason.empty()) {
+    if (const std::string reason = refusal_of_axes(task_, pins_, degrees); !reason.empty()) {
       refuse(degrees, reason);
       return;
     }
@@ -89,7 +90,12 @@ class Search {
       return refuse(degrees, fmt::format("a micro-batch of {} does not divide the {} sequences of a replica",
                                          degrees.micro_batch_size, sequences));
     }
-    try_micro_batches(degrees, powers_of_two(sequences));
+    std::vector<int64_t> sizes = powers_of_two(sequences);
+    if (pins_.split_batch) std::erase(sizes, 1);
+    if (sizes.empty())
+      return refuse(degrees, fmt::format("split batches need an even number of sequences; a replica has {}",
+                                         sequences));
+    try_micro_batches(degrees, sizes);
   }
 
   /// A larger micro-batch saves no less. So none is tried after one whose states and saved tensors alone do
@@ -125,6 +131,7 @@ class Search {
   void try_schedules(Degrees degrees, Recompute recompute, ZeroStage zero) {
     degrees.recompute = recompute;
     degrees.zero = zero;
+    degrees.splits_batch = pins_.split_batch;
     for (const bool sp : {true, false}) {
       for (const int64_t chunks : divisors(task_.config.num_hidden_layers / degrees.pp)) {
         degrees.has_sequence_parallel = sp;
@@ -132,6 +139,11 @@ class Search {
         if (is_schedule(degrees)) try_one(degrees);
       }
     }
+  }
+
+  /// The rules of nn/split_batch.h, but for the micro-batch.
+  static bool can_split_batch(const Degrees& degrees) {
+    return degrees.tp > 1 && !degrees.has_sequence_parallel && degrees.recompute != Recompute::full;
   }
 
   static bool splits_over_stages(int64_t pp, ZeroStage zero) {
@@ -147,6 +159,7 @@ class Search {
                         : !allows(pins_.sequence_parallel, degrees.has_sequence_parallel))
       return false;
     if (task_.config.experts && !degrees.has_sequence_parallel) return false;
+    if (degrees.splits_batch && !can_split_batch(degrees)) return false;
     if (!splits_over_stages(degrees.pp, degrees.zero)) return false;
     return degrees.chunks == 1 || (degrees.pp > 1 && has_interleaved_schedule(degrees));
   }
@@ -195,11 +208,26 @@ void check(const TrainingTask& task, const Pins& pins) {
                     " and ", task.ranks, " ranks [SW0756]");
 }
 
+void check_split_batch(const TrainingTask& task, const Machine& machine, const Pins& pins) {
+  TORCH_CHECK_VALUE(!task.config.experts,
+                    "plan: split batches need a model without experts, which need sequence parallelism; got ",
+                    task.config.experts ? task.config.experts->count : 0, " experts [SW0832]");
+  TORCH_CHECK_VALUE(!machine.shares_memory,
+                    "plan: split batches need a backend that progresses asynchronously, such as NCCL; got ",
+                    machine.name, ", whose ranks share memory [SW0833]");
+  TORCH_CHECK_VALUE(pins.micro_batch_size.value_or(2) >= 2,
+                    "plan: split batches need micro-batches of 2 sequences or more; got ",
+                    *pins.micro_batch_size, " [SW0834]");
+  TORCH_CHECK_VALUE(pins.recompute != Recompute::full,
+                    "plan: split batches need recompute none or selective; got full [SW0835]");
+}
+
 }  // namespace
 
 SearchResult search(const TrainingTask& task, const Machine& machine, const Pins& pins,
                     std::optional<int64_t> memory_cap) {
   check(task, pins);
+  if (pins.split_batch) check_split_batch(task, machine, pins);
   return Search(task, machine, pins, machine.usable_bytes(memory_cap)).run();
 }
 

@@ -13,6 +13,7 @@ struct Pins {
   std::optional<ZeroStage> zero;
   std::optional<Recompute> recompute;
   std::optional<bool> sequence_parallel;  // without effect at tp 1
+  bool split_batch = false;               // only plans with this schedule, which are not tried otherwise
 };
 
 /// A split that cannot run.
@@ -33,7 +34,9 @@ struct SearchResult {
 /// and recomputation, with and without sequence parallelism: it needs less memory and gathers its inputs
 /// again in backward. Errors: c10::ValueError if a size of the task is not positive, if a step has more than
 /// 2³⁴ tokens, if the pinned degrees do not divide the ranks, if a pinned ep is above the experts of a block,
-/// or if `memory_cap` is not positive.
+/// if `memory_cap` is not positive, or if split batches are
+/// wanted of a model with experts, on a machine whose ranks share memory, with a micro-batch of 1 or
+/// with full recomputation.
 SearchResult search(const TrainingTask& task, const Machine& machine, const Pins& pins,
                     std::optional<int64_t> memory_cap);
 

@@ -14,14 +14,18 @@ struct MemorySnapshot {
 };
 /// Snapshots in the order of the step.
 using MemorySnapshots = std::vector<MemorySnapshot>;
+/// Appends `more`, in each of which `live` is live too.
+void append(MemorySnapshots& snapshots, const MemorySnapshots& more, const Allocations& live = {});
 
 /// A block's forward in the forward pass, or its recomputation in backward (full recomputation).
 enum class ForwardRun { first, recompute };
 
-/// Returns the snapshots of one block's forward, without what earlier blocks have saved.
+/// Returns the snapshots of one block's forward, of both halves of a split batch in turn, without what
+/// earlier blocks have saved.
 MemorySnapshots forward_snapshots(const Workload& workload, int rank, int64_t layer, ForwardRun run);
-/// Returns the snapshots of one block's backward, without what earlier blocks have saved; none if it has no
-/// backward. Tensors that recomputation did not save have been recomputed.
+/// Returns the snapshots of one block's backward, of both halves of a split batch in turn, without what
+/// earlier blocks have saved; none if it has no backward. Tensors that recomputation did not save have been
+/// recomputed.
 MemorySnapshots backward_snapshots(const Workload& workload, int rank, int64_t layer);
 
 /// Returns the snapshots of the final norm, head and loss.

@@ -21,6 +21,7 @@ Workload micro_batch_workload(const TrainingTask& task, const Degrees& degrees) 
   workload.batch_size = degrees.micro_batch_size;
   workload.element_bytes = task.element_bytes;
   workload.recompute = degrees.recompute;
+  workload.split_batch = degrees.splits_batch;
   workload.overlaps_collectives = task.overlaps_collectives;
   workload.frozen = task.frozen;
   return workload;
@@ -267,7 +268,11 @@ const StageBuffers& TrainingPlanner::buffers_of(const Key& key, const Workload& 
 }
 
 const MicroBatchCosts& TrainingPlanner::costs_of(const Degrees& degrees) {
-  const Key key{degrees.tp, degrees.cp, degrees.has_sequence_parallel, degrees.micro_batch_size,
+  const Key key{degrees.tp,
+                degrees.cp,
+                degrees.has_sequence_parallel,
+                degrees.splits_batch,
+                degrees.micro_batch_size,
                 degrees.recompute};
   const auto found = costs_.find({key, degrees.ep});
   if (found != costs_.end()) return found->second;

@@ -34,8 +34,7 @@ struct TrainingTask {
   int64_t element_bytes = 2;         // of weights and activations: 4 or 2
   int64_t gradient_bytes = 4;        // of main gradients: 4, or 2 as in ZeRO's paper
   bool overlaps_collectives = true;  // of tensor parallelism with products
-  /// Names of the parameters that are not trained, as in config/parameters.h.
-  std::set<std::string> frozen = {};
+  FrozenParameters frozen = {};      // of the config
   /// Bytes per element of master weights and AdamW's moments.
   int64_t accumulator_bytes() const { return element_bytes < 4 ? 4 : element_bytes; }
   /// Returns what a parameter takes.
@@ -53,6 +52,7 @@ struct Degrees {
   int64_t dp = 1;                         // data parallelism
   int64_t ep = 1;                         // expert parallelism, over ranks of the others
   bool has_sequence_parallel = true;      // TP+SP; without effect at tp 1
+  bool splits_batch = false;              // the split-batch schedule of TP (nn/split_batch.h)
   ZeroStage zero = ZeroStage::none;       // what data-parallel ranks split
   int64_t micro_batch_size = 1;           // sequences
   int64_t chunks = 1;                     // of a stage's blocks; more than one: the interleaved schedule
@@ -129,7 +129,7 @@ class TrainingPlanner {
 
  private:
   /// What a micro-batch's buffers depend on; its costs also on ep.
-  using Key = std::tuple<int64_t, int64_t, bool, int64_t, Recompute>;
+  using Key = std::tuple<int64_t, int64_t, bool, bool, int64_t, Recompute>;
   const StageBuffers& buffers_of(const Key& key, const Workload& workload);
   const MicroBatchCosts& costs_of(const Degrees& degrees);
 

@@ -45,10 +45,13 @@ Allocations TransientBuffers::reduced_output() const {
           {"output after dropout", workload_.has_dropout ? sizes_.local_hidden() : 0}};
 }
 
-Allocations TransientBuffers::norm_backward() const {
+Allocations TransientBuffers::reduced_gradient() const {
   return {{"norm output gradient", sizes_.local_hidden(),
-           is_sequence_sharded() ? Pool::private_memory : workload_.partial_sum_pool()},
-          {"norm input gradient", sizes_.local_hidden()}};
+           is_sequence_sharded() ? Pool::private_memory : workload_.partial_sum_pool()}};
+}
+
+Allocations TransientBuffers::norm_backward() const {
+  return concat(reduced_gradient(), {{"norm input gradient", sizes_.local_hidden()}});
 }
 
 Allocations TransientBuffers::column_backward(int64_t out, const RequiredGradients& required) const {
@@ -82,7 +85,7 @@ Allocations TransientBuffers::loss_gradient(const RequiredGradients& required) c
           {"head input gradient", is_sequence_sharded() ? sizes_.local_hidden() : 0}};
 }
 
-Allocations TransientBuffers::residual_gradient(bool is_kept, const std::string& name) const {
+Allocations TransientBuffers::residual_gradient(bool is_kept, std::string_view name) const {
   return {{name, is_kept ? sizes_.local_hidden() : 0}};
 }
 

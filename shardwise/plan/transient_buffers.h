@@ -17,6 +17,8 @@ class TransientBuffers {
   /// The reduced output of a row-parallel layer until it is added to the residual stream.
   Allocations reduced_output() const;
 
+  /// The reduced gradient of a column-parallel layer's input.
+  Allocations reduced_gradient() const;
   /// The gradients of a norm's output and input.
   Allocations norm_backward() const;
   /// Backward of a column-parallel layer, h → `out` features. dX is a partial sum until it is reduced.
@@ -29,7 +31,7 @@ class TransientBuffers {
   /// needed afterward.
   Allocations row_backward(int64_t in, const RequiredGradients& required, bool keeps_residual) const;
   /// The residual stream's gradient, or 0 bytes if it is not needed afterward.
-  Allocations residual_gradient(bool is_kept, const std::string& name = "residual stream gradient") const;
+  Allocations residual_gradient(bool is_kept, std::string_view name = "residual stream gradient") const;
 
  private:
   bool is_sequence_sharded() const { return workload_.tp > 1 && workload_.parallelism == Parallelism::tp_sp; }

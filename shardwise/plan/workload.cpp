@@ -2,27 +2,11 @@
 
 #include <c10/util/Exception.h>
 
-#include "shardwise/config/parameters.h"
-
 namespace shardwise::plan {
 
 using base::Split;
 
 namespace {
-
-void check_frozen(const Workload& workload) {
-  if (workload.frozen.empty()) return;
-  TORCH_CHECK_VALUE(!can_only_be_planned(workload.config),
-                    "plan: all parameters of a model that can only be planned must be trained; got ",
-                    workload.frozen.size(), " frozen [SW0812]");
-  const config::ParameterTable table(workload.config);
-  for (const std::string& name : workload.frozen)
-    TORCH_CHECK_VALUE(table.contains(name), "plan: frozen parameters must be parameters of the model; got ",
-                      name, " [SW0459]");
-  TORCH_CHECK_VALUE(workload.frozen.size() < table.size(),
-                    "plan: at least one parameter must be trained; got all ", table.size(),
-                    " parameters frozen [SW0460]");
-}
 
 /// Without sequence parallelism the ranks of tp would send the same tokens to the experts.
 void check_experts(const Workload& workload) {
@@ -57,9 +41,28 @@ Split Workload::sequence() const {
 }
 
 Pool Workload::block_input_pool(int64_t layer) const {
-  const bool is_copied = has_dropout || config.positions == config::Positions::learned;
+  const bool is_copied = has_dropout || split_batch || config.positions == config::Positions::learned;
   return layer == 0 && parallelism == Parallelism::tp && !is_copied ? partial_sum_pool()
                                                                     : Pool::private_memory;
+}
+
+Workload Workload::half_batch(int half) const {
+  Workload workload = *this;
+  workload.batch_size = Split::even("batch", batch_size, 2).range(half).size();
+  workload.split_batch = false;
+  return workload;
+}
+
+RequiredByBlock Workload::required_by_block(int64_t layer) const {
+  return frozen.empty() ? all_of_block(config) : frozen.required().blocks[layer];
+}
+
+RequiredGradients Workload::required_by_embedding() const {
+  return frozen.empty() ? all_of_embedding() : frozen.required().embedding;
+}
+
+RequiredByHead Workload::required_by_head() const {
+  return frozen.empty() ? all_of_head() : frozen.required().head;
 }
 
 void Workload::validate() const {
@@ -76,7 +79,7 @@ void Workload::validate() const {
       ") of ", config.num_hidden_layers, " [SW0753]");
   check_experts(*this);
   if (split_batch) check_split_batch(*this);
-  check_frozen(*this);
+  frozen.validate(config);
 }
 
 void Workload::validate_rank(int rank) const {
@@ -88,14 +91,12 @@ void Workload::validate_rank(int rank) const {
 RankShard rank_shard(const Workload& workload, int rank) {
   workload.validate_rank(rank);
   const int64_t rows = workload.positions() * workload.batch_size;
-  const int64_t local_rows = workload.sequence().range(rank).size() * workload.batch_size;
-  const auto [heads, kv_heads, ffn, vocab] = workload.layout();
-  return {heads.range(rank).size(),
-          kv_heads.range(rank).size(),
-          ffn.range(rank).size(),
-          vocab.range(rank).size(),
-          rows,
-          workload.parallelism == Parallelism::tp ? rows : local_rows};
+  const int64_t local_rows =
+      base::even_range(workload.positions(), workload.tp, rank).size() * workload.batch_size;
+  const auto [heads, kv_heads, ffn, vocab] = config::local_ranges(workload.config, workload.tp, rank);
+  return {heads.size(), kv_heads.size(),
+          ffn.size(),   vocab.size(),
+          rows,         workload.parallelism == Parallelism::tp ? rows : local_rows};
 }
 
 }  // namespace shardwise::plan

@@ -4,12 +4,11 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <set>
-#include <string>
 
 #include "shardwise/base/recompute.h"
 #include "shardwise/base/split.h"
 #include "shardwise/config/layout.h"
+#include "shardwise/plan/frozen_parameters.h"
 
 namespace shardwise::plan {
 
@@ -40,12 +39,11 @@ struct Workload {
   int64_t element_bytes = 4;                     // of weights and activations: 8, 4 or 2
   ColumnInputStorage column_input_storage = ColumnInputStorage::shard_in_place;  // under TP+SP
   Recompute recompute = Recompute::none;                                         // what backward recomputes
-  bool split_batch = false;          // split-batch schedule (TP only); its memory is not planned
+  bool split_batch = false;          // split-batch schedule (TP only; nn/split_batch.h)
   bool overlaps_collectives = true;  // with products of their layers (docs/adr/0019)
   bool has_label_smoothing = false;  // the loss gathers one more value per token
   bool has_dropout = false;          // of the residual stream; attention dropout needs no memory
-  /// Names of the parameters that are not trained, as in config/parameters.h.
-  std::set<std::string> frozen = {};
+  FrozenParameters frozen = {};      // of the config
   /// Bytes per element of the copies of the two 16-bit operands of a weight gradient GEMM: 4 where they are
   /// widened to fp32, 2 where they are packed for a processor with bf16 instructions
   /// (kernels/bf16_product.h), the output's gradient 128 features at a time, 0 where blocks are widened
@@ -78,13 +76,15 @@ struct Workload {
     return parallelism == Parallelism::tp_sp ? partial_sum_pool() : Pool::private_memory;
   }
   /// The pool of a block's input. Under TP the first block's input is the reduced embedding in the symmetric
-  /// heap, unless dropout or learned positions allocate a new tensor.
+  /// heap, unless dropout, learned positions or halves of a batch are copies of it.
   Pool block_input_pool(int64_t layer) const;
+  /// Returns the workload of a half of the split batch, computed without the schedule. The first half, 0, is
+  /// the larger one. There must be two sequences or more.
+  Workload half_batch(int half) const;
   /// Errors: c10::ValueError if a size is not positive, tp exceeds the number of query heads, element_bytes
-  /// is not 2, 4 or 8, the stage has no block or one that the model does not have, or `frozen` has a name
-  /// that the model does not have, all of its names, or any name of a model that can only be planned; if ep
-  /// is not 1 without experts, or above their number; if there are experts, and tp without sequence
-  /// parallelism. The config must be valid.
+  /// is not 2, 4 or 8, the stage has no block or one that the model does not have, or `frozen` is of another
+  /// model or all that it has; if ep is not 1 without experts, or above their number; if there are experts,
+  /// and tp without sequence parallelism. The config must be valid.
   void validate() const;
   /// Errors: those of validate; c10::ValueError if `rank` is not in [0, tp).
   void validate_rank(int rank) const;
@@ -94,6 +94,11 @@ struct Workload {
 
   /// The splits of heads, ffn columns and vocabulary.
   config::Layout layout() const { return config::make_layout(config, tp); }
+  /// The gradients that backward computes: those of the layers of one block, of the embedding, and of final
+  /// norm and head.
+  RequiredByBlock required_by_block(int64_t layer) const;
+  RequiredGradients required_by_embedding() const;
+  RequiredByHead required_by_head() const;
   /// Returns the split of a context-parallel rank's positions over the tensor-parallel ranks.
   base::Split sequence() const;
 };

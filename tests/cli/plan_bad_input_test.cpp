@@ -77,6 +77,7 @@ TEST_F(BadInput, Plan) {
                                              {"--cp", "1"},
                                              {"--ep", "1"},
                                              {"--micro-batch-size", "1"},
+                                             {"--split-batch", ""},
                                              {"--why", ""},
                                              {"--shapes", ""}})
     refused({{"--largest", "seq"}, {flag, value}}, {flag});
@@ -87,6 +88,10 @@ TEST_F(BadInput, Plan) {
   refused({{"--why", ""}, {"--json", ""}}, {"--why", "--json"});
   refused({{"--zero", "4"}}, {"--zero", "got 4"});
   refused({{"--recompute", "some"}}, {"--recompute", "selective", "some"});
+  refused({{"--split-batch", ""}, {"--recompute", "full"}}, {"split batches", "selective", "full"});
+  refused({{"--split-batch", ""}, {"--micro-batch-size", "1"}}, {"split batches", "2 sequences", "got 1"});
+  refused({{"--split-batch", ""}, {"--model", "mixtral-8x7b"}}, {"split batches", "experts", "got 8"});
+  refused({{"--split-batch", ""}, {"--task", "infer"}}, {"--split-batch", "--task train"});
   refused({{"--algorithm", "butterfly"}}, {"two-shot", "butterfly"});
   refused({{"--overlap", "maybe"}}, {"--overlap", "on", "maybe"});
   refused({{"--gradient-dtype", "float8"}}, {"--gradient-dtype", "float32", "float8"});

@@ -206,8 +206,7 @@ TEST(PlannedModels, RefuseWhatHasNoMeaning) {
   workload.parallelism = Parallelism::tp;
   EXPECT_THROW(workload.validate(), c10::ValueError);
   workload.tp = 1;
-  workload.frozen = {"model.embed_tokens.weight"};
-  EXPECT_THROW(workload.validate(), c10::ValueError);
+  EXPECT_THROW(FrozenParameters(workload.config, {"model.embed_tokens.weight"}), c10::ValueError);
   workload = workload_of("llama-3.1-8b");
   workload.ep = 2;
   EXPECT_THROW(workload.validate(), c10::ValueError);

@@ -92,7 +92,8 @@ TEST(PlanCommunication, SplitBatchSendsTheSameBytesInTwiceTheCalls) {
 /// Backward all-gathers for the two row-parallel layers only.
 TEST(PlanCommunication, NothingIsGatheredForFrozenColumnWeights) {
   Workload workload = llama_3_8b(8, Parallelism::tp_sp);
-  workload.frozen = {"model.layers.4.self_attn.qkv_proj.weight", "model.layers.4.mlp.gate_up_proj.weight"};
+  workload.frozen = {workload.config,
+                     {"model.layers.4.self_attn.qkv_proj.weight", "model.layers.4.mlp.gate_up_proj.weight"}};
   const int64_t unit = kHidden * 7 / 8;
   const Passes block = block_communication(workload, 0, /*layer=*/4);
   EXPECT_EQ(block.backward.all_gather, (Traffic{2, 2 * unit}));
@@ -130,10 +131,11 @@ TEST(PlanCommunication, RowBiasAloneGathersNothing) {
 TEST(PlanCommunication, FullRecomputationSkipsBlocksWithoutABackward) {
   Workload workload = llama_3_8b(8, Parallelism::tp_sp);
   workload.recompute = Recompute::full;
-  workload.frozen = all_but(workload.config, {".5.mlp.down_proj", "norm.weight"});
+  auto frozen = names_without(workload.config, {".5.mlp.down_proj", "norm.weight"});
   for (int layer = 0; layer < 5; ++layer)  // norms of block 5 and later stay trained
     for (const char* norm : {"input_layernorm", "post_attention_layernorm"})
-      workload.frozen.insert("model.layers." + std::to_string(layer) + "." + norm + ".weight");
+      frozen.insert(prefix_of_block(layer) + norm + ".weight");
+  workload.frozen = {workload.config, frozen};
   const int64_t unit = kHidden * 7 / 8;
   EXPECT_EQ(block_communication(workload, 0, /*layer=*/4).backward, Collectives{});
   // Recomputation: two all_gathers, one reduce_scatter. Backward: two reduce_scatters, and two all_gathers of
@@ -235,7 +237,7 @@ TEST(PlanCommunication, QkNormGradientsArePartialSumsWithAndWithoutSequenceParal
 
 TEST(PlanCommunication, FrozenParametersAreNotSynchronized) {
   Workload workload = llama_3_8b(8, Parallelism::tp_sp);
-  workload.frozen = {"model.norm.weight", "model.layers.0.input_layernorm.weight"};
+  workload.frozen = {workload.config, {"model.norm.weight", "model.layers.0.input_layernorm.weight"}};
   EXPECT_EQ(synchronized_elements(workload), (2 * 32 - 1) * 4096);
   workload.frozen = all_but(workload.config, {"_proj.weight"});
   EXPECT_EQ(optimizer_communication(workload, 1).all_reduce, (Traffic{1, 8}));

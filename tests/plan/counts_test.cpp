@@ -95,7 +95,7 @@ int64_t copied_rows(const Workload& workload, const RankShard& shard) {
   const auto reads = [](const RequiredGradients& row) { return row.input || row.weight; };
   int64_t staged = 0;
   for (int64_t layer = 0; layer < workload.config.num_hidden_layers; ++layer) {
-    const RequiredByBlock required = required_by_block(workload, layer);
+    const RequiredByBlock required = workload.required_by_block(layer);
     staged += reads(required.out) + reads(required.down);
   }
   const bool trains_embedding = !workload.frozen.contains("model.embed_tokens.weight");

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "shardwise/plan/collective_time.h"
+#include "shardwise/plan/operation_time.h"
 #include "tests/plan/synthetic_machine.h"
 
 namespace shardwise::plan::exposed_communication_test {
@@ -114,6 +116,31 @@ TEST(ExposedCommunication, OfABlockIsThatOfItsLayers) {
                 columns + rest(c - out / 2), kBytes)
         << c;
   }
+}
+
+// Each all_reduce of a half beside the next branch, which is of the other half; a branch is a norm, its
+// products and what is between them.
+TEST(ExposedCommunication, OfASplitBatchIsWhatTheOtherHalfDoesNotHide) {
+  Workload workload = block_of(Parallelism::tp), half = workload;
+  workload.split_batch = true;
+  half.batch_size = 1;
+  const Machine machine = machine_of(0);
+  const OperationTime time(machine, 2);
+  double forward[] = {0, 0}, backward[] = {0, 0};
+  for (const Operation& one : block_operations(half, 0, 0, CountedKeys::visible)) {
+    const std::set<std::string> attention{"rms_norm", "qkv_proj", "rotary", "attention", "o_proj"};
+    const int is_mlp = forward[0] > 0 && !attention.contains(one.name) ? 1 : 0;
+    forward[is_mlp] += time.forward(one);
+    backward[is_mlp] += time.backward(one);
+  }
+  for (const double c : {1e-5, 0.9 * forward[0], 1.1 * forward[0], 1.1 * backward[0], 2 * backward[1]}) {
+    // Attention of one half is before attention of the other, and before the MLP; the MLP is as well.
+    const double expected = 2 * rest(c - forward[0]) + 2 * rest(c - forward[1]) + 2 * rest(c - backward[0]) +
+                            2 * rest(c - backward[1]);
+    EXPECT_NEAR(exposed(workload, machine_of(c)), expected, kBytes) << c;
+  }
+  workload.overlaps_collectives = false;
+  EXPECT_NEAR(exposed(workload, machine_of(1e-3)), 8e-3, kBytes);  // twice as many as those of a whole batch
 }
 
 TEST(ExposedCommunication, IsAllOfItWithoutOverlapAndOnSharedMemory) {

@@ -40,7 +40,7 @@ const std::vector<FrozenModel> kModels = {
 
 TrainingTask task_of(const FrozenModel& model) {
   TrainingTask task{.config = config::preset(model.preset), .sequence_length = 512, .batch_size = 8};
-  task.frozen = config::frozen_by("test", model.globs, task.config).parameters;
+  task.frozen = {task.config, config::frozen_by("test", model.globs, task.config).parameters};
   return task;
 }
 
@@ -177,7 +177,7 @@ TEST(FrozenPlan, NeverTakesMoreThanTheSplitThatTrainsAll) {
   for (const FrozenModel& model : kModels) {
     const TrainingTask frozen = task_of(model);
     TrainingTask all = frozen;
-    all.frozen.clear();
+    all.frozen = {};
     TrainingPlanner of_frozen = planner_of(frozen, 64), of_all = planner_of(all, 64);
     for (const ZeroStage zero :
          {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights}) {

@@ -39,7 +39,7 @@ Workload odd(int tp, Parallelism parallelism) {
 
 std::map<std::string, int64_t> by_name(const SavedAllocations& saved) {
   std::map<std::string, int64_t> bytes;
-  for (const Allocation& allocation : named(saved)) bytes[allocation.name] = allocation.bytes;
+  for (const Allocation& allocation : named(saved)) bytes[std::string(allocation.name)] = allocation.bytes;
   return bytes;
 }
 
@@ -103,8 +103,9 @@ TEST(PlanMemory, BiasAndGeluSaveNoSum) {
 TEST(PlanMemory, FrozenWeightsSaveNoInput) {
   const int64_t tokens = 128 * 3, h = 4096, f = 14336;
   Workload workload = llama("llama-3-8b");
-  workload.frozen = {"model.layers.7.self_attn.qkv_proj.weight", "model.layers.7.mlp.gate_up_proj.weight",
-                     "model.layers.7.self_attn.o_proj.weight", "model.layers.7.mlp.down_proj.weight"};
+  workload.frozen = {workload.config,
+                     {"model.layers.7.self_attn.qkv_proj.weight", "model.layers.7.mlp.gate_up_proj.weight",
+                      "model.layers.7.self_attn.o_proj.weight", "model.layers.7.mlp.down_proj.weight"}};
   const int64_t all = 139'392 + 8;
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/6)), tokens * all);
   EXPECT_EQ(total(saved_by_block(workload, 0, /*layer=*/7)), tokens * (all - 2 * 2 * h - 2 * f));
@@ -145,11 +146,15 @@ TEST(PlanMemory, SelectiveSavesTheDownInputIfTheActivationSavesNothing) {
   workload.recompute = Recompute::selective;
   const auto saved = [&] { return by_name(saved_by_block(workload, 0, /*layer=*/11)); };
   using Saved = std::map<std::string, int64_t>;
-  workload.frozen = all_but(workload.config, {".11.mlp.down_proj.weight"});
+  const std::string mlp = "model.layers.11.mlp.";
+  std::set<std::string> frozen = names_without(workload.config, {mlp + "down_proj.weight"});
+  workload.frozen = {workload.config, frozen};
   EXPECT_EQ(saved(), (Saved{{"down input", tokens * 2 * f}}));
-  workload.frozen.erase("model.layers.11.mlp.up_proj.bias");
+  frozen.erase(mlp + "up_proj.bias");
+  workload.frozen = {workload.config, frozen};
   EXPECT_EQ(saved(), (Saved{{"up", tokens * 2 * f}}));
-  workload.frozen.erase("model.layers.11.mlp.up_proj.weight");
+  frozen.erase(mlp + "up_proj.weight");
+  workload.frozen = {workload.config, frozen};
   EXPECT_EQ(saved(), (Saved{{"up", tokens * 2 * f}, {"mlp input", tokens * 2 * h}}));
 }
 
@@ -239,7 +244,7 @@ TEST(PlanMemory, StatesTake16BytesPerParameterInFp32And18InBf16) {
 TEST(PlanMemory, FrozenParametersHaveWeightsOnly) {
   Workload workload = llama("llama-3.2-1b", /*tp=*/2);
   const int64_t all = total(model_states(workload, 0)), held = local_parameter_count(workload, 0);
-  workload.frozen = {"model.embed_tokens.weight"};
+  workload.frozen = {workload.config, {"model.embed_tokens.weight"}};
   EXPECT_EQ(all - total(model_states(workload, 0)), int64_t{16} * 128256 / 2 * 2048);
   EXPECT_EQ(local_parameter_count(workload, 0), held);
 }
@@ -254,7 +259,9 @@ TEST(PlanMemory, InvalidWorkloadsThrow) {
   workload.batch_size = 0;
   EXPECT_THROW(saved_by_head(workload, 0), c10::ValueError);
   workload = llama("tiny");
-  workload.frozen = {"model.layers.6.mlp.down_proj.weight"};  // of six layers
+  const std::set<std::string> unknown{"model.layers.6.mlp.down_proj.weight"};  // of six layers
+  EXPECT_THROW(FrozenParameters(workload.config, unknown), c10::ValueError);
+  workload.frozen = {config::preset("gpt2"), {"model.embed_tokens.weight"}};
   EXPECT_THROW(saved_by_head(workload, 0), c10::ValueError);
   workload.frozen = all_but(workload.config, {});
   EXPECT_THROW(model_states(workload, 0), c10::ValueError);

@@ -81,7 +81,7 @@ TEST(PlanOperations, AWindowHidesKeys) {
 
 TEST(PlanOperations, FrozenWeightsHaveNoGradient) {
   Workload workload = whole(config::preset("llama-3-8b"), 64, 1);
-  workload.frozen = {"model.layers.0.mlp.down_proj.weight"};
+  workload.frozen = {workload.config, {"model.layers.0.mlp.down_proj.weight"}};
   for (const Operation& one : block_operations(workload, 0, 0, CountedKeys::all)) {
     const bool has_weights = one.kind == Operation::Kind::product;
     EXPECT_EQ(one.weight_gradient.flop > 0, has_weights && one.name != "down_proj") << one.name;

@@ -69,7 +69,7 @@ Workload workload_of(const Case& c, const config::Config& model) {
   workload.recompute = c.recompute;
   workload.wgrad_operand_bytes = kernels::weight_gradient_operand_bytes();
   workload.has_dropout = std::string(c.dropout) != "0";
-  workload.frozen = config::frozen_by("plan", c.freeze, workload.config).parameters;
+  workload.frozen = {workload.config, config::frozen_by("plan", c.freeze, workload.config).parameters};
   return workload;
 }
 

@@ -54,6 +54,16 @@ int64_t planned_bytes(const PlannedRun& run, int rank) {
   return bytes;
 }
 
+/// Returns the run with its micro-batch whole, and in two halves if it can be split.
+std::vector<PlannedRun> whole_and_split(const PlannedRun& run) {
+  PlannedRun split = run;
+  split.workload.split_batch = true;
+  const bool can_split = run.workload.parallelism == Parallelism::tp && run.workload.batch_size >= 2 &&
+                         run.options.dropout == 0 && run.options.attention_dropout == 0 &&
+                         run.workload.recompute != Recompute::full;
+  return can_split ? std::vector{run, split} : std::vector{run};
+}
+
 class SavedBytes : public ::testing::TestWithParam<int> {
  public:
   static void SetUpTestSuite() { base::install_memory_counter(); }
@@ -71,9 +81,11 @@ TEST_P(SavedBytes, MatchThePlanOnEveryRank) {
   testing::on_ranks(GetParam(), [&](const comm::Group& group) {
     for (const PlannedRun& any : all) {
       for (const int64_t layers : {1, 2}) {
-        const PlannedRun run = any.of_layers(layers);
-        EXPECT_EQ(saved_bytes(run, group), planned_bytes(run, group.rank()))
-            << run.name() << ", " << layers << " layers, rank " << group.rank();
+        for (const PlannedRun& run : whole_and_split(any.of_layers(layers))) {
+          EXPECT_EQ(saved_bytes(run, group), planned_bytes(run, group.rank()))
+              << run.name() << (run.workload.split_batch ? ", split, " : ", ") << layers << " layers, rank "
+              << group.rank();
+        }
       }
     }
   });

@@ -52,6 +52,56 @@ TEST(PlanSearch, TriesEveryCombinationOfAxesOnceAndSortsByTime) {
   EXPECT_FALSE(result.refused.empty());
 }
 
+TEST(PlanSearch, PlansSplitBatchesIfTheyAreWanted) {
+  const TrainingTask task = task_of("llama-3.1-8b", 16, 32);
+  for (const TrainingPlan& plan : found(task).plans) EXPECT_FALSE(plan.degrees.splits_batch);
+  const SearchResult result = found(task, {.split_batch = true});
+  EXPECT_FALSE(result.plans.empty());
+  for (const TrainingPlan& plan : result.plans) {
+    const Degrees& d = plan.degrees;
+    EXPECT_TRUE(d.splits_batch && d.tp > 1 && !d.has_sequence_parallel && d.micro_batch_size > 1);
+    EXPECT_NE(d.recompute, Recompute::full);
+  }
+  const SearchResult alone = found(task, {.tp = 1, .split_batch = true});
+  EXPECT_EQ(only_reason(alone), "split batches need tp 2 or more");
+}
+
+/// What a half of the batch hides is less than the time that its smaller products and collectives cost more.
+TEST(PlanSearch, SplitBatchesHideCollectivesAndKeepFewerBuffers) {
+  const TrainingTask task = task_of("llama-3.1-70b", 64, 128);
+  TrainingPlanner planner(task, built_in_machine("a100"));
+  int hidden = 0;
+  for (const int64_t tp : {2, 4, 8}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective}) {
+      for (const int64_t sequences : {2, 3, 8}) {
+        Degrees whole{.tp = tp, .dp = 64 / tp, .has_sequence_parallel = false, .micro_batch_size = sequences};
+        whole.recompute = recompute;
+        Degrees split = whole;
+        split.splits_batch = true;
+        const TrainingPlan a = planner.evaluate(whole), b = planner.evaluate(split);
+        EXPECT_EQ(b.memory.activations, a.memory.activations);
+        EXPECT_LE(b.memory.buffers, a.memory.buffers);
+        EXPECT_GE(b.time.compute, a.time.compute);
+        EXPECT_EQ(b.flop.model, a.flop.model);
+        hidden += b.time.tensor_parallel < 0.5 * a.time.tensor_parallel;
+      }
+    }
+  }
+  EXPECT_GT(hidden, 9);
+}
+
+TEST(PlanSearch, RefusesSplitBatchesThatCannotBe) {
+  const auto refused = [](const char* preset, const char* machine, const Pins& pins) {
+    EXPECT_THROW(search(task_of(preset, 16, 32), built_in_machine(machine), pins, {}), c10::ValueError);
+  };
+  refused("mixtral-8x7b", "h100", {.split_batch = true});
+  refused("llama-3.1-8b", "h100", {.micro_batch_size = 1, .split_batch = true});
+  refused("llama-3.1-8b", "h100", {.recompute = Recompute::full, .split_batch = true});
+  Machine shared = built_in_machine("h100");
+  shared.shares_memory = true;
+  EXPECT_THROW(search(task_of("llama-3.1-8b", 16, 32), shared, {.split_batch = true}, {}), c10::ValueError);
+}
+
 TEST(PlanSearch, KeepsPins) {
   Pins pins;
   pins.tp = 4;

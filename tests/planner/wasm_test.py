@@ -66,7 +66,7 @@ def pinned_requests():
     for name, value in [("tp", "4"), ("cp", "8"), ("pp", "16"), ("dp", "32"), ("zero", "3"), ("micro-batch-size", "3"), ("recompute", "full"),
                         ("memory-cap", "39.7"), ("memory-cap", "1e2"), ("dtype", "float32"), ("batch-size", "3000"),
                         ("seq-len", "131072"), ("gradient-dtype", "bfloat16"), ("overlap", "off"), ("algorithm", "two-shot"),
-                        ("algorithm", "tree"), ("freeze", "model.layers.[0-9].*"), ("freeze", ["*.mlp.*", "model.layers.0.*"])]:
+                        ("algorithm", "tree"), ("split-batch", True), ("freeze", "model.layers.[0-9].*"), ("freeze", ["*.mlp.*", "model.layers.0.*"])]:
         yield base | {name: value}
     yield {"model": "deepseek-v3", "ranks": "2048", "ep": "16", "tp": "1", "batch-size": "4096"}
     yield {"model": "llama-3.1-405b", "min-gpus": True, "machine": "b200"}

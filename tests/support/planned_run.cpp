@@ -219,10 +219,11 @@ PlannedRun PlannedRun::of_layers(int64_t layers) const {
   config::Config& config = run.workload.config;
   config.num_hidden_layers = layers;
   if (!config.sliding_layers.empty()) config.sliding_layers.resize(layers);
-  run.workload.frozen.clear();
+  std::set<std::string> names;
   for (const config::ParameterInfo& parameter : config::ParameterTable(config)) {
-    if (frozen && frozen->has(parameter.name, config)) run.workload.frozen.insert(parameter.name);
+    if (frozen && frozen->has(parameter.name, config)) names.insert(parameter.name);
   }
+  run.workload.frozen = {config, names};
   return run;
 }
 

@@ -27,6 +27,7 @@ const kFields = [
     values: [["", "any"], ["none", "none"], ["selective", "selective"], ["full", "full"]]},
   {group: "How", flag: "gradient-dtype", label: "Main gradients", kind: "choice", task: "train",
     values: [["", "float32"], ["bfloat16", "bfloat16"]]},
+  {group: "How", flag: "split-batch", label: "two halves of each micro-batch in turn", kind: "on", task: "train"},
   {group: "How", flag: "freeze", label: "Frozen tensors", kind: "words", task: "train", hint: "such as model.layers.0.*"},
   {group: "How", flag: "overlap", label: "Collectives of TP", kind: "choice", task: "train",
     values: [["", "beside products"], ["off", "alone"]]},
