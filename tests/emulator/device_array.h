@@ -1,0 +1,37 @@
+// Memory of the emulated device, for tests.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <functional>
+#include <span>
+
+namespace shardwise::emulator {
+
+/// Elements that start as NaNs, or as value(i). The host may read them once it has waited for the device.
+template <class T>
+class DeviceArray {
+ public:
+  explicit DeviceArray(size_t n) : n_(n) { cudaMalloc(reinterpret_cast<void**>(&data_), n * sizeof(T)); }
+  DeviceArray(size_t n, const std::function<T(size_t)>& value) : DeviceArray(n) {
+    for (size_t i = 0; i < n; ++i) data_[i] = value(i);
+  }
+  ~DeviceArray() { cudaFree(data_); }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  T* data() const { return data_; }
+  std::span<const T> values() const { return {data_, n_}; }
+  /// Returns how many elements are not value(i).
+  size_t wrong(const std::function<T(size_t)>& value) const {
+    size_t count = 0;
+    for (size_t i = 0; i < n_; ++i) count += data_[i] == value(i) ? 0 : 1;
+    return count;
+  }
+
+ private:
+  size_t n_;
+  T* data_ = nullptr;
+};
+
+}  // namespace shardwise::emulator

@@ -1,0 +1,175 @@
+// RMSNorm's CUDA kernels, on the emulator, against fp64.
+#include "shardwise/kernels/rms_norm_cuda.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "tests/emulator/device_array.h"
+#include "tests/emulator/kernels/orders.h"
+
+namespace shardwise::kernels::cuda::rms_norm_test {
+namespace {
+
+using emulator::DeviceArray;
+
+constexpr double kEps = 1e-5;
+constexpr double kUnit = 0x1p-24;  // the relative error of a rounding to fp32
+
+/// The relative error of a rounding to T.
+template <class T>
+constexpr double kUnitOf = std::is_same_v<T, float>    ? kUnit
+                           : std::is_same_v<T, __half> ? 0x1p-11
+                                                       : 0x1p-8;
+
+/// n values of T, as T and widened.
+template <class T>
+struct Values {
+  Values(size_t n, unsigned seed, double mean) : device(n) {
+    std::mt19937 random(seed);
+    std::normal_distribution<double> normal(mean, 1);
+    for (size_t i = 0; i < n; ++i) {
+      device.data()[i] = static_cast<T>(static_cast<float>(normal(random)));
+      wide.push_back(static_cast<double>(static_cast<float>(device.data()[i])));
+    }
+  }
+  DeviceArray<T> device;
+  std::vector<double> wide;
+};
+
+struct Shape {
+  int64_t rows;
+  int h;
+};
+
+double rstd_of(const double* x, int h) {
+  double squares = 0;
+  for (int i = 0; i < h; ++i) squares += x[i] * x[i];
+  return 1 / std::sqrt(squares / h + kEps);
+}
+
+/// The roundings of a sum of h products by the threads of a block, one after the other, and by the warps.
+double roundings(int h) {
+  return 48 + static_cast<double>(h) / 256;
+}
+
+template <class T>
+void check_forward(const Shape& shape) {
+  const size_t n = shape.rows * shape.h;
+  const Values<T> x(n, 1, 0), weight(shape.h, 2, 1);
+  const DeviceArray<T> y(n);
+  const DeviceArray<float> rstd(shape.rows);
+  rms_norm(RmsNorm<T>{y.data(), rstd.data(), x.device.data(), weight.device.data(), shape.rows, shape.h,
+                      static_cast<float>(kEps)},
+           nullptr);
+  cudaDeviceSynchronize();
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    const double expected = rstd_of(&x.wide[row * shape.h], shape.h);
+    ASSERT_NEAR(rstd.values()[row], expected, roundings(shape.h) * kUnit * expected) << row;
+    for (int i = 0; i < shape.h; ++i) {
+      const double value = x.wide[row * shape.h + i] * expected * weight.wide[i];
+      ASSERT_NEAR(static_cast<float>(y.values()[row * shape.h + i]), value,
+                  (kUnitOf<T> + roundings(shape.h) * kUnit) * std::abs(value) + 1e-7)
+          << row << " " << i << " of " << shape.h;
+    }
+  }
+}
+
+template <class T>
+void check_backward(const Shape& shape, int blocks) {
+  const int h = shape.h;
+  const size_t n = shape.rows * h;
+  const Values<T> x(n, 1, 0), dy(n, 3, 0), weight(h, 2, 1);
+  std::vector<double> inverse, weight_grad(h, 2), of_weight(h, 2);  // of_weight: magnitudes
+  const DeviceArray<float> rstd(shape.rows,
+                                [&](size_t row) { return static_cast<float>(rstd_of(&x.wide[row * h], h)); });
+  const DeviceArray<T> dx(n);
+  const DeviceArray<float> grad(h, [](size_t) { return 2.0f; }), partial(size_t{1} * blocks * h);
+  rms_norm_backward(
+      RmsNormBackward<T>{dx.data(), grad.data(), partial.data(), dy.device.data(), x.device.data(),
+                         weight.device.data(), rstd.data(), shape.rows, h, blocks},
+      nullptr);
+  cudaDeviceSynchronize();
+  const double error = 2 * roundings(h) * kUnit;
+  for (int64_t row = 0; row < shape.rows; ++row) {
+    const double *of_x = &x.wide[row * h], *of_y = &dy.wide[row * h], r = rstd.values()[row];
+    double dot = 0, size = 0;
+    for (int i = 0; i < h; ++i) {
+      dot += of_y[i] * weight.wide[i] * of_x[i];
+      size += std::abs(of_y[i] * weight.wide[i] * of_x[i]);
+    }
+    for (int i = 0; i < h; ++i) {
+      const double u = of_y[i] * weight.wide[i], along = r * r * dot / h, value = r * (u - of_x[i] * along);
+      const double magnitude = r * (std::abs(u) + std::abs(of_x[i]) * r * r * size / h);
+      ASSERT_NEAR(static_cast<float>(dx.values()[row * h + i]), value,
+                  kUnitOf<T> * std::abs(value) + error * magnitude + 1e-9)
+          << row << " " << i << " of " << h;
+      weight_grad[i] += of_y[i] * of_x[i] * r;
+      of_weight[i] += std::abs(of_y[i] * of_x[i] * r);
+    }
+  }
+  for (int i = 0; i < h; ++i)
+    ASSERT_NEAR(grad.values()[i], weight_grad[i], error * of_weight[i]) << i << " of " << h;
+}
+
+/// Widths of whole packs and of one element more, at the limits of one, two and four packs a thread;
+/// sanitizers take 50 times as long.
+std::vector<Shape> shapes() {
+  if (is_sanitized()) return {{3, 1}, {3, 8}, {2, 100}, {2, 520}};
+  return {{1, 1},    {3, 2},    {5, 7},    {2, 8},    {17, 64},  {3, 65},   {2, 256},   {1, 1000},
+          {1, 2048}, {2, 2056}, {1, 4096}, {2, 5001}, {1, 8192}, {1, 8200}, {1, 16384}, {1, 16392}};
+}
+
+TEST(CudaRmsNorm, ForwardMatchesFp64InEveryOrder) {
+  in_every_order([] {
+    for (const Shape& shape : shapes()) {
+      check_forward<float>(shape);
+      check_forward<__nv_bfloat16>(shape);
+      check_forward<__half>(shape);
+    }
+  });
+}
+
+TEST(CudaRmsNorm, BackwardMatchesFp64InEveryOrder) {
+  in_every_order([] {
+    for (const Shape& shape : shapes()) {
+      for (const int blocks : {1, 2}) {
+        check_backward<float>(shape, blocks);
+        check_backward<__nv_bfloat16>(shape, blocks);
+      }
+    }
+  });
+}
+
+/// Rows that are not aligned to 16 bytes have the bits of those that are.
+TEST(CudaRmsNorm, UnalignedRowsHaveTheSameMeaning) {
+  constexpr int kH = 64;
+  const Values<float> x(kH + 1, 1, 0), weight(kH, 2, 1);
+  const DeviceArray<float> y(kH + 1), rstd(1);
+  rms_norm(RmsNorm<float>{y.data() + 1, rstd.data(), x.device.data() + 1, weight.device.data(), 1, kH,
+                          static_cast<float>(kEps)},
+           nullptr);
+  cudaDeviceSynchronize();
+  const double expected = rstd_of(&x.wide[1], kH);
+  for (int i = 0; i < kH; ++i)
+    EXPECT_NEAR(y.values()[1 + i], x.wide[1 + i] * expected * weight.wide[i], 1e-6) << i;
+  EXPECT_TRUE(std::isnan(y.values()[0]));
+}
+
+TEST(CudaRmsNorm, WithoutAWeightGradientNothingIsSummed) {
+  constexpr int kH = 128;
+  const Values<float> x(kH, 1, 0), weight(kH, 2, 1);
+  const DeviceArray<float> dx(kH), rstd(1, [](size_t) { return 1.0f; });
+  rms_norm_backward(RmsNormBackward<float>{dx.data(), nullptr, nullptr, x.device.data(), x.device.data(),
+                                           weight.device.data(), rstd.data(), 1, kH, 4},
+                    nullptr);
+  cudaDeviceSynchronize();
+  for (const float value : dx.values()) EXPECT_FALSE(std::isnan(value));
+}
+
+}  // namespace
+}  // namespace shardwise::kernels::cuda::rms_norm_test

@@ -1,0 +1,33 @@
+// CUDA kernels on the CPU, for tests: one fiber per CUDA thread, with the rules of CUDA checked.
+//
+// The kernels' sources are compiled by g++ against device_code.h of this directory, and the host's code links
+// runtime.cpp instead of libcudart. Streams are lazy: nothing runs before something waits for it, and then
+// the operations run in any order that streams and events allow. What it cannot show: speed, scopes of
+// atomics, and bits of approximate instructions.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <functional>
+
+#include "tests/support/emulator/fault.h"
+
+namespace shardwise::emulator {
+
+/// Who goes first among threads, blocks and operations of streams that CUDA leaves unordered.
+enum class Order { forward, backward, random };
+
+struct Settings {
+  Order order = Order::forward;
+  unsigned seed = 0;        // of Order::random
+  int resident_blocks = 4;  // at once, of all kernels
+};
+/// Sets them for what is queued from now on. Nothing may be queued.
+void set(const Settings& settings);
+
+/// Queues a kernel; `body` is what each thread runs. Errors: Fault if a block would have no thread or more
+/// than 1,024, or if the grid is empty or too large. A Fault of the kernel is thrown by what waits for it.
+void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()> body);
+/// Queues a function of the host. `also`: an event that it waits for, or null.
+void queue(cudaStream_t stream, std::function<void()> body, cudaEvent_t also = nullptr);
+
+}  // namespace shardwise::emulator

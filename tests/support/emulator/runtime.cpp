@@ -1,0 +1,156 @@
+// CUDA's runtime, as far as the project's host code calls it: streams, events, copies and memory of the
+// emulated device. A function that is not here fails to link. Memory of the device is the process's, filled
+// with NaNs.
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "tests/support/emulator/device.h"
+
+using shardwise::emulator::Device;
+using shardwise::emulator::Fault;
+using shardwise::emulator::Grid;
+using shardwise::emulator::Operation;
+
+struct CUstream_st {
+  std::shared_ptr<Operation> last;
+};
+struct CUevent_st {
+  std::shared_ptr<Operation> recorded;
+};
+
+namespace {
+
+/// Like any other stream: the project's do not wait for it (cudaStreamNonBlocking).
+CUstream_st& default_stream() {
+  static CUstream_st stream;
+  return stream;
+}
+
+CUstream_st& stream_of(cudaStream_t stream) {
+  return stream ? *stream : default_stream();
+}
+
+/// Queues an operation behind the last one of the stream, and behind `also` if there is one.
+void put(cudaStream_t stream, const std::shared_ptr<Operation>& operation,
+         const std::shared_ptr<Operation>& also = nullptr) {
+  std::shared_ptr<Operation>& last = stream_of(stream).last;
+  if (last) operation->after.push_back(last);
+  if (also) operation->after.push_back(also);
+  Device::instance().add(operation);
+  last = operation;
+}
+
+void wait_for(const std::shared_ptr<Operation>& operation) {
+  if (!operation) return;
+  Device::instance().run_until_done(*operation);
+  operation->ended.acquire();
+}
+
+}  // namespace
+
+namespace shardwise::emulator {
+
+void set(const Settings& settings) {
+  Device::instance().set(settings);
+}
+
+void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()> body) {
+  constexpr uint64_t kMostThreads = 1024, kMostBlocks = 65'535;  // the latter in y and z
+  const uint64_t count = uint64_t{threads.x} * threads.y * threads.z;
+  if (count == 0 || count > kMostThreads || blocks.x == 0 || blocks.y == 0 || blocks.z == 0 ||
+      blocks.x > 0x7fffffffu || blocks.y > kMostBlocks || blocks.z > kMostBlocks)
+    throw Fault(
+        "launch: a block must have 1 to 1,024 threads, and a grid at least one block and at most "
+        "2³¹ − 1, 65,535 and 65,535");
+  auto operation = std::make_shared<Operation>();
+  operation->body = std::move(body);
+  operation->grid = Grid{blocks, threads};
+  put(stream, operation);
+}
+
+void queue(cudaStream_t stream, std::function<void()> body, cudaEvent_t also) {
+  auto operation = std::make_shared<Operation>();
+  operation->body = std::move(body);
+  put(stream, operation, also ? also->recorded : nullptr);
+}
+
+}  // namespace shardwise::emulator
+
+extern "C" {
+
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  wait_for(stream_of(stream).last);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  wait_for(stream->last);
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  const auto all = std::make_shared<Operation>();
+  all->after = Device::instance().pending();
+  Device::instance().add(all);
+  wait_for(all);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->recorded = stream_of(stream).last;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  wait_for(event->recorded);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (event->recorded) shardwise::emulator::queue(stream, nullptr, event);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  shardwise::emulator::queue(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  shardwise::emulator::queue(stream, [=] { std::memset(to, value, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  *memory = std::malloc(bytes);
+  std::memset(*memory, 0xff, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* memory) {
+  cudaDeviceSynchronize();
+  std::free(memory);
+  return cudaSuccess;
+}
+}
