@@ -93,6 +93,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   plan/micro_batch_costs.h
   plan/operation_time.h
   plan/operations.h
+  plan/parameter_sums.h
   plan/parameters.h
   plan/part.h
   plan/peak.h

@@ -30,6 +30,7 @@ FrozenParameters frozen_of_three(const Workload& three, const BlockKind& kind, i
 std::vector<BlockKind> kinds_of_blocks(const Workload& workload) {
   const config::Config& config = workload.config;
   std::vector<BlockKind> kinds;
+  kinds.reserve(config.num_hidden_layers);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     kinds.push_back({config.window_of(layer), config.has_experts(layer)});
   if (workload.frozen.empty()) return kinds;

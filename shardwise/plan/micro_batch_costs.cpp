@@ -8,7 +8,6 @@
 #include "shardwise/plan/exposed_communication.h"
 #include "shardwise/plan/memory.h"
 #include "shardwise/plan/operation_time.h"
-#include "shardwise/plan/parameters.h"
 #include "shardwise/plan/peak.h"
 #include "shardwise/plan/required_gradients.h"
 
@@ -40,12 +39,11 @@ double expert_seconds(const Workload& workload, const Machine& machine) {
   return calls * CollectiveTime(machine, {.ranks = workload.ep}).all_to_all(bytes);
 }
 
-void add_parameters(LayerCosts& costs, const Workload& workload) {
-  for (const LocalParameter& parameter : local_parameters(workload, kRank)) {
-    (parameter.is_expert ? costs.expert_parameters : costs.parameters) += parameter.elements;
-    if (parameter.is_trained && !parameter.is_expert) costs.trained_parameters += parameter.elements;
-    costs.synchronized += parameter.synchronized;
-  }
+void add_parameters(LayerCosts& costs, const ParameterSums& sums) {
+  costs.parameters += sums.parameters;
+  costs.trained_parameters += sums.trained;
+  costs.expert_parameters += sums.experts;
+  costs.synchronized += sums.synchronized;
 }
 
 /// Takes away what a block has of `costs`.
@@ -56,7 +54,7 @@ void subtract_parameters(LayerCosts& costs, const LayerCosts& block) {
   costs.synchronized -= block.synchronized;
 }
 
-LayerCosts block_costs(const Workload& one, const Machine& machine) {
+LayerCosts block_costs(const Workload& one, const Machine& machine, const ParameterSums& sums) {
   const Operations operations = block_operations(one, kRank, kInner, CountedKeys::visible);
   LayerCosts costs = costs_of(one, operations, {}, machine);
   costs.tensor_parallel = exposed_block_seconds(one, kRank, kInner, operations, machine);
@@ -66,7 +64,7 @@ LayerCosts block_costs(const Workload& one, const Machine& machine) {
           .of(one.required_by_block(kInner).attention.any ? context.both() : context.forward);
   costs.expert_parallel = expert_seconds(one, machine);
   costs.saved_bytes = total(saved_by_block(one, kRank, kInner));
-  add_parameters(costs, one);
+  add_parameters(costs, sums);
   return costs;
 }
 
@@ -80,13 +78,15 @@ int64_t expert_buffers(const Workload& workload) {
 /// Returns the bytes beside states and the block's saved tensors at the peak of a stage of one block.
 /// Gathered keys and values have gradients of their size. 0 if nothing is trained: another block of the stage
 /// needs more.
-int64_t buffers_of(const Workload& workload) {
+int64_t buffers_of(const Workload& workload, const ParameterSums& sums) {
   if (workload.frozen.are_all()) return 0;
   int64_t of_process = 0, of_heap = 0;
-  for (const MemorySnapshot& snapshot : peak_candidates(workload, kRank)) {
+  for (const MemorySnapshot& snapshot : pass_candidates(workload, kRank)) {
     of_process = std::max(of_process, total(snapshot.allocations, Pool::private_memory));
     of_heap = std::max(of_heap, total(snapshot.allocations, Pool::symmetric_heap));
   }
+  int64_t& of_sums = workload.partial_sum_pool() == Pool::symmetric_heap ? of_heap : of_process;
+  of_sums = std::max(of_sums, sums.synchronized * workload.accumulator_bytes());
   const int64_t saved = total(saved_by_block(workload, kRank, workload.blocks().begin));
   return std::max<int64_t>(of_process + of_heap - saved, 0) + 2 * gathered_key_value_bytes(workload, kRank);
 }
@@ -107,46 +107,48 @@ LayerCosts& LayerCosts::operator+=(const LayerCosts& layer) {
   return *this;
 }
 
-StageBuffers stage_buffers(const Workload& workload) {
+StageBuffers stage_buffers(const Workload& workload, ParameterSumsOfStages& sums) {
   workload.validate();
   StageBuffers most;
-  for (const auto& [kind, layer] : layers_of_kinds(kinds_of_blocks(workload))) {
-    most.first = std::max(most.first, buffers_of(one_of_three_blocks(workload, layer, kind, kFirst)));
-    most.inner = std::max(most.inner, buffers_of(one_of_three_blocks(workload, layer, kind, kInner)));
-    most.last = std::max(most.last, buffers_of(one_of_three_blocks(workload, layer, kind, kLast)));
+  for (const auto& kind_and_layer : layers_of_kinds(kinds_of_blocks(workload))) {
+    const auto buffers = [&](int64_t block) {
+      const auto& [kind, layer] = kind_and_layer;
+      const Workload one = one_of_three_blocks(workload, layer, kind, block);
+      return buffers_of(one, sums.of(one, kind));
+    };
+    most.first = std::max(most.first, buffers(kFirst));
+    most.inner = std::max(most.inner, buffers(kInner));
+    most.last = std::max(most.last, buffers(kLast));
   }
   return most;
 }
 
 MicroBatchCosts::MicroBatchCosts(const Workload& workload, const StageBuffers& buffers,
-                                 const Machine& machine)
+                                 const Machine& machine, ParameterSumsOfStages& sums)
     : config_(workload.config), buffers_(buffers) {
   workload.validate();
   kinds_ = kinds_of_blocks(workload);
-  for (const auto& [kind, layer] : layers_of_kinds(kinds_))
-    block_[kind] = block_costs(one_of_three_blocks(workload, layer, kind, kInner), machine);
+  for (const auto& [kind, layer] : layers_of_kinds(kinds_)) {
+    const Workload one = one_of_three_blocks(workload, layer, kind, kInner);
+    block_[kind] = block_costs(one, machine, sums.of(one, kind));
+  }
   for (int64_t* bytes : {&buffers_.first, &buffers_.inner, &buffers_.last})
     *bytes += expert_buffers(workload);
   const int64_t last_layer = config_.num_hidden_layers - 1;
   const Workload first = one_of_three_blocks(workload, 0, kinds_.front(), kFirst),
                  last = one_of_three_blocks(workload, last_layer, kinds_.back(), kLast);
+  const ParameterSums &of_first = sums.of(first, kinds_.front()), &of_last = sums.of(last, kinds_.back());
   embedding_ = costs_of(first, embedding_operations(first, kRank),
                         embedding_communication(first, kRank).both(), machine);
   // What the head saves is live only until its own backward, and so among the buffers.
   head_ = costs_of(last, head_operations(last, kRank), head_communication(last, kRank).both(), machine);
-  add_parameters(embedding_, first);
-  add_parameters(head_, last);
+  add_parameters(embedding_, of_first);
+  add_parameters(head_, of_last);
   subtract_parameters(embedding_, block_.at(kinds_.front()));
   subtract_parameters(head_, block_.at(kinds_.back()));
-  if (config_.tie_word_embeddings) set_tied_parameters(first);
-}
-
-void MicroBatchCosts::set_tied_parameters(const Workload& first) {
-  const auto parameters = local_parameters(first, kRank);
-  const auto embedding = std::ranges::find_if(
-      parameters, [](const LocalParameter& one) { return one.name == "model.embed_tokens.weight"; });
-  tied_parameters_ = embedding->elements;
-  is_tied_trained_ = embedding->is_trained;
+  if (!config_.tie_word_embeddings) return;
+  tied_parameters_ = of_first.embedding;
+  is_tied_trained_ = of_first.is_embedding_trained;
 }
 
 LayerCosts MicroBatchCosts::of_stage(const base::Range& blocks) const {

@@ -8,6 +8,7 @@
 
 #include "shardwise/plan/block_kind.h"
 #include "shardwise/plan/machine.h"
+#include "shardwise/plan/parameter_sums.h"
 
 namespace shardwise::plan {
 
@@ -35,13 +36,14 @@ struct StageBuffers {
 };
 
 /// Returns the buffers of each kind of stage. `workload`: as for MicroBatchCosts. Does not depend on its ep.
-StageBuffers stage_buffers(const Workload& workload);
+StageBuffers stage_buffers(const Workload& workload, ParameterSumsOfStages& sums);
 
 /// The costs of a micro-batch on a rank.
 class MicroBatchCosts {
  public:
   /// `workload`: of the whole model, on one stage. Errors: those of Workload::validate.
-  MicroBatchCosts(const Workload& workload, const StageBuffers& buffers, const Machine& machine);
+  MicroBatchCosts(const Workload& workload, const StageBuffers& buffers, const Machine& machine,
+                  ParameterSumsOfStages& sums);
 
   /// Returns the sums over the stage of the workload's model that has these blocks.
   LayerCosts of_stage(const base::Range& blocks) const;
@@ -57,8 +59,6 @@ class MicroBatchCosts {
   const LayerCosts& largest_block() const;
 
  private:
-  /// `first`: the workload of the stage with the embedding.
-  void set_tied_parameters(const Workload& first);
   bool is_first(const base::Range& blocks) const { return blocks.begin == 0; }
   bool is_last(const base::Range& blocks) const { return blocks.end == config_.num_hidden_layers; }
 

@@ -69,7 +69,7 @@ void append_backward(MemorySnapshots& snapshots, const Workload& workload, int r
 
 }  // namespace
 
-MemorySnapshots peak_candidates(const Workload& workload, int rank) {
+MemorySnapshots pass_candidates(const Workload& workload, int rank) {
   const std::vector<SavedAllocations> earlier = saved_before_each(workload, rank);
   MemorySnapshots snapshots;
   if (workload.has_embedding()) snapshots.push_back(embedding_snapshot(workload, rank));
@@ -80,6 +80,11 @@ MemorySnapshots peak_candidates(const Workload& workload, int rank) {
     append(snapshots, head_backward_snapshots(workload, rank), named(earlier.back()));
   }
   append_backward(snapshots, workload, rank, earlier);
+  return snapshots;
+}
+
+MemorySnapshots peak_candidates(const Workload& workload, int rank) {
+  MemorySnapshots snapshots = pass_candidates(workload, rank);
   snapshots.push_back(optimizer_snapshot(workload));
   return snapshots;
 }

@@ -10,7 +10,9 @@
 
 namespace shardwise::plan {
 
-/// Returns the snapshots of one step that may be its peak, in the step's order.
+/// Returns the snapshots of one micro-batch that may be a step's peak, in their order.
+MemorySnapshots pass_candidates(const Workload& workload, int rank);
+/// Returns those of a step: also the optimizer's.
 MemorySnapshots peak_candidates(const Workload& workload, int rank);
 
 /// The largest memory of a rank in a training step.
