@@ -7,8 +7,8 @@
 
 #include "shardwise/plan/communication.h"
 #include "shardwise/plan/required_gradients.h"
+#include "tests/plan/planned_run.h"
 #include "tests/plan/print.h"
-#include "tests/support/planned_run.h"
 #include "tests/support/ranks.h"
 
 namespace shardwise::plan::counts_test {

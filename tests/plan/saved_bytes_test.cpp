@@ -7,7 +7,7 @@
 
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/plan/memory.h"
-#include "tests/support/planned_run.h"
+#include "tests/plan/planned_run.h"
 #include "tests/support/ranks.h"
 
 namespace shardwise::plan::saved_bytes_test {

@@ -11,7 +11,7 @@
 #include "shardwise/config/freeze.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/plan/peak.h"
-#include "tests/support/planned_run.h"
+#include "tests/plan/planned_run.h"
 #include "tests/support/ranks.h"
 
 namespace shardwise::plan::split_batch_peak_test {

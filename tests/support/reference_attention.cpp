@@ -62,12 +62,12 @@ at::Tensor as_stored(const at::Tensor& out, const at::Tensor& scores, const Look
   return stored - change * (lse - lse.detach());
 }
 
-struct Heads {
+struct HeadTensors {
   at::Tensor q, k, v;  // [b, a, s, d]
 };
 
 // A fully masked query has probabilities of zero.
-at::Tensor core(const Heads& heads, const at::Tensor& seen, const at::Tensor& mask, const Lookup& w) {
+at::Tensor core(const HeadTensors& heads, const at::Tensor& seen, const at::Tensor& mask, const Lookup& w) {
   const int64_t d = heads.q.size(3);
   const at::Tensor products =
       at::matmul(heads.q, heads.k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d));
@@ -99,7 +99,7 @@ at::Tensor reference_attention(const at::Tensor& x, const std::string& name, con
   };
   const at::Tensor q = placed("q", query_heads), k = placed("k", kv_heads),
                    v = stored(project("v", kv_heads));
-  const Heads heads{q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)};
+  const HeadTensors heads{q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)};
   const at::Tensor mixed = core(heads, visible(batch.ids, batch.valid, window), mask, w);
   const at::Tensor rows = mixed.permute({2, 0, 1, 3}).reshape({length, x.size(1), -1});
   return w.row(w.rounding.branch(rows, config.hidden_size), name + "o_proj");

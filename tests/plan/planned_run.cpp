@@ -1,4 +1,4 @@
-#include "tests/support/planned_run.h"
+#include "tests/plan/planned_run.h"
 
 #include <algorithm>
 
