@@ -1,9 +1,10 @@
 // The emulator finds every fault of faults.h, by the named means, and reports none where there is none.
 #include <gtest/gtest.h>
-#include <stdio.h>
 
 #include <string>
 #include <vector>
+
+#include "tests/launch/program.h"
 
 namespace shardwise::emulator_test {
 namespace {
@@ -19,17 +20,12 @@ struct Turn {
 const std::vector<Turn> kTurns = {
     {"forward", 0}, {"backward", 0}, {"random", 1}, {"random", 2}, {"random", 3}};
 
-/// Returns what a program prints of the case.
+/// Returns what a program prints of the case. ThreadSanitizer otherwise waits a second before a process ends.
 std::string output_of(const char* program, const std::string& name, const Turn& turn) {
-  // Otherwise ThreadSanitizer waits a second before a process ends.
-  const std::string command = "TSAN_OPTIONS=atexit_sleep_ms=0 " + std::string(program) + " " + name + " " +
-                              turn.order + " " + std::to_string(turn.seed) + " 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  std::string output;
-  char buffer[4096];
-  while (const size_t count = fread(buffer, 1, sizeof(buffer), pipe)) output.append(buffer, count);
-  pclose(pipe);
-  return output;
+  testing::Program run({program, name, turn.order, std::to_string(turn.seed)},
+                       {.environment = {"TSAN_OPTIONS=atexit_sleep_ms=0"}});
+  run.wait();
+  return run.output() + run.errors();
 }
 
 /// Returns in how many of the orders the output has all of these texts.
