@@ -1,9 +1,10 @@
 #include "shardwise/kernels/rms_norm_cuda.h"
 
 #include <algorithm>
-#include <type_traits>
 
+#include "shardwise/kernels/partial_sums_cuda.h"
 #include "shardwise/kernels/row_cuda.h"
+#include "shardwise/kernels/row_launch_cuda.h"
 
 namespace shardwise::kernels::cuda {
 namespace {
@@ -24,19 +25,6 @@ __global__ void __launch_bounds__(kMostRowThreads)
   });
   xs.store(y + row * h, h);
   if (threadIdx.x == 0) rstd[row] = inverse;
-}
-
-template <int N, int kPacks>
-__device__ void store_sums(float* row, const float (&sums)[kPacks][N], int h) {
-#pragma unroll
-  for (int p = 0; p < kPacks; ++p) {
-    const int pack = threadIdx.x + p * blockDim.x;
-    if (pack >= h / N) continue;
-#pragma unroll
-    for (int i = 0; i < N; i += 4)
-      *reinterpret_cast<Pack<float, 4>*>(row + pack * N + i) = {sums[p][i], sums[p][i + 1], sums[p][i + 2],
-                                                                sums[p][i + 3]};
-  }
 }
 
 /// Each block has the rows blockIdx, blockIdx + blocks, ..., and sums its part of the weight's gradient.
@@ -107,42 +95,6 @@ __global__ void __launch_bounds__(kMostRowThreads)
   }
 }
 
-/// Adds the blocks' sums to the gradient, in the order of the blocks.
-__global__ void add_partial_sums(float* sum, const float* partial, int blocks, int h) {
-  const int column = blockIdx.x * blockDim.x + threadIdx.x;
-  if (column >= h) return;
-  float all = 0;
-  for (int block = 0; block < blocks; ++block) all += partial[int64_t{block} * h + column];
-  sum[column] += all;
-}
-
-template <class T>
-bool is_aligned(const T* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-}
-
-int whole_warps(int threads) {
-  return (threads + 31) / 32 * 32;
-}
-
-/// Calls run(std::integral_constant<int, packs>, threads) with the fewest packs a thread that hold a row, or
-/// otherwise() if none of at most kMostElements elements do.
-template <class T, int kMostElements, class Run, class Otherwise>
-void with_packs(int h, bool are_aligned, const Run& run, const Otherwise& otherwise) {
-  constexpr int kPack = 16 / sizeof(T), kMostPacks = kMostElements / kPack;
-  const int packs = h / kPack;
-  if (!are_aligned || h % kPack != 0 || packs > kMostPacks * kMostRowThreads) return otherwise();
-  if (packs <= kMostRowThreads) return run(std::integral_constant<int, 1>{}, whole_warps(packs));
-  if (packs <= 2 * kMostRowThreads)
-    return run(std::integral_constant<int, 2>{}, whole_warps((packs + 1) / 2));
-  if constexpr (kMostPacks >= 4) run(std::integral_constant<int, 4>{}, whole_warps((packs + 3) / 4));
-}
-
-/// Elements of a row that a thread holds in registers without spilling them; backward has three such rows and
-/// sums.
-constexpr int kForwardElements = 32, kBackwardElements = 16;
-constexpr int kAnyRowThreads = 256;
-
 }  // namespace
 
 template <class T>
@@ -182,10 +134,7 @@ void rms_norm_backward(const RmsNormBackward<T>& n, cudaStream_t stream) {
         launch(rms_norm_backward_any_rows<T>, blocks, kAnyRowThreads, stream, n.dx, partial, n.dy, n.x,
                n.weight, n.rstd, n.rows, n.h, inverse_h);
       });
-  if (partial == nullptr) return;
-  const int columns = (n.h + kAnyRowThreads - 1) / kAnyRowThreads;
-  launch(add_partial_sums, columns, kAnyRowThreads, stream, n.weight_grad, partial, static_cast<int>(blocks),
-         n.h);
+  if (partial != nullptr) add_partial_sums(n.weight_grad, partial, static_cast<int>(blocks), n.h, stream);
 }
 template void rms_norm_backward(const RmsNormBackward<float>&, cudaStream_t);
 template void rms_norm_backward(const RmsNormBackward<__nv_bfloat16>&, cudaStream_t);

@@ -7,6 +7,8 @@ namespace shardwise::kernels::cuda {
 
 /// Threads of a block that has one row at a time.
 inline constexpr int kMostRowThreads = 512;
+/// And one whose rows packs do not fit.
+inline constexpr int kAnyRowThreads = 256;
 
 /// N elements that one instruction reads or writes.
 template <class T, int N>
@@ -50,6 +52,20 @@ struct RowPart {
     return static_cast<float>(packs[p].at[i]);
   }
 };
+
+/// Stores a thread's fp32 sums of its elements.
+template <int N, int kPacks>
+__device__ void store_sums(float* row, const float (&sums)[kPacks][N], int h) {
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    const int pack = threadIdx.x + p * blockDim.x;
+    if (pack >= h / N) continue;
+#pragma unroll
+    for (int i = 0; i < N; i += 4)
+      *reinterpret_cast<Pack<float, 4>*>(row + pack * N + i) = {sums[p][i], sums[p][i + 1], sums[p][i + 2],
+                                                                sums[p][i + 3]};
+  }
+}
 
 __device__ inline float warp_sum(float x) {
   for (int bit = 16; bit > 0; bit /= 2) x += __shfl_xor_sync(~0u, x, bit);

@@ -6,40 +6,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <vector>
 
-#include "tests/emulator/device_array.h"
 #include "tests/emulator/kernels/orders.h"
+#include "tests/emulator/kernels/values.h"
 
 namespace shardwise::kernels::cuda::rms_norm_test {
 namespace {
 
-using emulator::DeviceArray;
-
 constexpr double kEps = 1e-5;
-constexpr double kUnit = 0x1p-24;  // the relative error of a rounding to fp32
-
-/// The relative error of a rounding to T.
-template <class T>
-constexpr double kUnitOf = std::is_same_v<T, float>    ? kUnit
-                           : std::is_same_v<T, __half> ? 0x1p-11
-                                                       : 0x1p-8;
-
-/// n values of T, as T and widened.
-template <class T>
-struct Values {
-  Values(size_t n, unsigned seed, double mean) : device(n) {
-    std::mt19937 random(seed);
-    std::normal_distribution<double> normal(mean, 1);
-    for (size_t i = 0; i < n; ++i) {
-      device.data()[i] = static_cast<T>(static_cast<float>(normal(random)));
-      wide.push_back(static_cast<double>(static_cast<float>(device.data()[i])));
-    }
-  }
-  DeviceArray<T> device;
-  std::vector<double> wide;
-};
 
 struct Shape {
   int64_t rows;
@@ -50,11 +25,6 @@ double rstd_of(const double* x, int h) {
   double squares = 0;
   for (int i = 0; i < h; ++i) squares += x[i] * x[i];
   return 1 / std::sqrt(squares / h + kEps);
-}
-
-/// The roundings of a sum of h products by the threads of a block, one after the other, and by the warps.
-double roundings(int h) {
-  return 48 + static_cast<double>(h) / 256;
 }
 
 template <class T>

@@ -1,0 +1,44 @@
+// Random inputs of the kernels' tests, and the errors of their roundings.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <random>
+#include <type_traits>
+#include <vector>
+
+#include "tests/emulator/device_array.h"
+
+namespace shardwise::kernels::cuda {
+
+using emulator::DeviceArray;
+
+inline constexpr double kUnit = 0x1p-24;  // the relative error of a rounding to fp32
+
+/// The relative error of a rounding to T.
+template <class T>
+inline constexpr double kUnitOf = std::is_same_v<T, float>    ? kUnit
+                                  : std::is_same_v<T, __half> ? 0x1p-11
+                                                              : 0x1p-8;
+
+/// n values of T, as T and widened.
+template <class T>
+struct Values {
+  Values(size_t n, unsigned seed, double mean) : device(n) {
+    std::mt19937 random(seed);
+    std::normal_distribution<double> normal(mean, 1);
+    for (size_t i = 0; i < n; ++i) {
+      device.data()[i] = static_cast<T>(static_cast<float>(normal(random)));
+      wide.push_back(static_cast<double>(static_cast<float>(device.data()[i])));
+    }
+  }
+  DeviceArray<T> device;
+  std::vector<double> wide;
+};
+
+/// The roundings of a sum of h products by the threads of a block, one after the other, and by the warps.
+inline double roundings(int h) {
+  return 48 + static_cast<double>(h) / 256;
+}
+
+}  // namespace shardwise::kernels::cuda
