@@ -11,9 +11,8 @@
 
 namespace shardwise::kernels::cuda {
 
-/// Returns the block's memory of type T. A kernel has one T, however often it asks. The emulator needs this
-/// form: a
-/// `__shared__` variable would be one of each thread there.
+/// Returns the block's memory of type T: one for each T, however often a kernel asks. The emulator needs this
+/// form: a `__shared__` variable would be one of each thread there.
 template <class T>
 __device__ T& block_shared() {
   __shared__ alignas(16) unsigned char bytes[sizeof(T)];
@@ -33,6 +32,13 @@ __device__ inline unsigned load_acquire(const unsigned* flag) {
 __device__ inline void store_relaxed(unsigned* flag, unsigned value) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
+/// Returns a pointer that was read from memory, which the compiler then knows to be of global memory.
+template <class T>
+__device__ T* global(T* pointer) {
+  __builtin_assume(__isGlobal(pointer));
+  return pointer;
+}
+
 /// In every loop that waits for another thread.
 __device__ inline void pause() {
   __nanosleep(32);

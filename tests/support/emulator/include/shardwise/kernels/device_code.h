@@ -70,6 +70,10 @@ inline unsigned load_acquire(const unsigned* flag) {
 inline void store_relaxed(unsigned* flag, unsigned value) {
   __atomic_store_n(flag, value, __ATOMIC_RELAXED);
 }
+template <class T>
+T* global(T* pointer) {
+  return pointer;
+}
 inline void pause() {
   emulator::pause();
 }
