@@ -16,7 +16,7 @@ test test-room test-full: export OMP_WAIT_POLICY = passive
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests build-fuzz planner install demo test check-room test-room test-full test-planner test-report figures \
+.PHONY: help setup setup-test build build-tests build-fuzz planner cuda cuda-all install demo test check-room test-room test-full test-planner test-report figures \
 	curves test-mutations \
 	test-generated-mutations docs bench format check-format test-tidy test-asan test-fuzz test-tsan coverage clean
 
@@ -39,6 +39,16 @@ planner: setup ## build the page of `shardwise plan --html`, build/planner.html,
 	@tools/setup planner
 	@$(CMAKE) -S tools/planner -B build/planner -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/.venv/bin/ninja >/dev/null
 	@$(CMAKE) --build build/planner -j $(JOBS)
+
+cuda: ## compile the GPU kernels for an H200, build/cuda (docs/gpu-kernels.md)
+	@tools/setup cuda
+	@$(CMAKE) --preset release >/dev/null
+	@$(CMAKE) --build --preset release -j $(JOBS) --target cuda_kernels
+
+cuda-all: ## compile the GPU kernels for all supported GPUs, build-cuda/cuda
+	@tools/setup cuda
+	@$(CMAKE) --preset release -B build-cuda "-DSHARDWISE_CUDA_ARCHITECTURES=sm_80;sm_90;sm_100;compute_100" >/dev/null
+	@$(CMAKE) --build build-cuda -j $(JOBS) --target cuda_kernels
 
 PREFIX ?= /usr/local
 install: build ## install the program and the library, and the planner's page if it is built: make install PREFIX=DIR (docs/library.md)

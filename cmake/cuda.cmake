@@ -1,0 +1,39 @@
+# GPU kernels (shardwise/kernels/*_cuda.cu), compiled by nvcc of .venv-cuda (tools/setup cuda): it needs no GPU and no toolkit.
+#
+# Commands instead of CMake's CUDA language, whose check of the compiler links libraries that only a toolkit has.
+set(SHARDWISE_CUDA_ARCHITECTURES sm_90 CACHE STRING
+  "what GPU kernels are compiled for: sm_N, a GPU's instructions, or compute_N, PTX for later ones (docs/gpu-kernels.md)")
+file(GLOB _nvcc "${PROJECT_SOURCE_DIR}/.venv-cuda/lib/python3*/site-packages/nvidia/cu[0-9]*/bin/nvcc")
+if(NOT _nvcc)
+  return()
+endif()
+
+# No fused multiplication but those that the source writes, so that bits are those of the tests.
+set(_flags -std=c++20 -O3 -fmad=false -Xcompiler=-fPIC "-I${PROJECT_SOURCE_DIR}")
+foreach(code ${SHARDWISE_CUDA_ARCHITECTURES})
+  if(NOT code MATCHES "^(sm|compute)_([0-9]+)$")
+    message(FATAL_ERROR "SHARDWISE_CUDA_ARCHITECTURES must be sm_N or compute_N; got ${code}")
+  endif()
+  list(APPEND _flags "-gencode=arch=compute_${CMAKE_MATCH_2},code=${code}")
+endforeach()
+
+file(GLOB _sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/shardwise/kernels/*_cuda.cu)
+set(_objects "")
+foreach(source ${_sources})
+  get_filename_component(name ${source} NAME_WE)
+  set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
+  list(APPEND _objects ${object})
+  add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d COMMENT "Compiling ${name}.cu for GPUs"
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cuda
+    COMMAND ${_nvcc} ${_flags} -MD -MF ${object}.d -c ${source} -o ${object} VERBATIM)
+endforeach()
+
+# Linking them shows that they need nothing but CUDA's runtime.
+get_filename_component(_cuda ${_nvcc} DIRECTORY)
+set(_kernels ${PROJECT_BINARY_DIR}/cuda/shardwise_cuda_kernels.so)
+add_custom_command(OUTPUT ${_kernels} DEPENDS ${_objects}
+  COMMAND ${CMAKE_CXX_COMPILER} -shared -Wl,-z,defs ${_objects} "${_cuda}/../lib/libcudart.so.13" -o ${_kernels} VERBATIM)
+if(SHARDWISE_TESTS AND NOT SHARDWISE_SANITIZE)
+  set(_in_all ALL)
+endif()
+add_custom_target(cuda_kernels ${_in_all} DEPENDS ${_kernels})
