@@ -2,8 +2,6 @@
 #pragma once
 #include <map>
 #include <optional>
-#include <set>
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -13,14 +11,14 @@ namespace shardwise::plan {
 
 /// Blocks of the same kind have equal costs.
 struct BlockKind {
-  std::optional<int64_t> window;      // of attention
-  bool has_experts = false;           // instead of one MLP, or beside it
-  bool has_input_gradient = true;     // a parameter before the block is trained
-  std::set<std::string> frozen = {};  // parameters, by their names within the block
+  std::optional<int64_t> window;   // of attention
+  bool has_experts = false;        // instead of one MLP, or beside it
+  bool has_input_gradient = true;  // a parameter before the block is trained
+  int64_t frozen_like = -1;        // the first block in which the same parameters are frozen
   /// Orders by all members. (Not all standard libraries compare an optional by <=>.)
   bool operator<(const BlockKind& other) const {
-    return std::tie(window, has_experts, has_input_gradient, frozen) <
-           std::tie(other.window, other.has_experts, other.has_input_gradient, other.frozen);
+    return std::tie(window, has_experts, has_input_gradient, frozen_like) <
+           std::tie(other.window, other.has_experts, other.has_input_gradient, other.frozen_like);
   }
 };
 
@@ -37,10 +35,5 @@ inline config::Config without_experts(config::Config config, int64_t layer) {
   config.experts.reset();
   return config;
 }
-
-/// Returns the workload with a model of three blocks like a block of the kind of `layer`: the first is on the
-/// embedding's stage, the last on the head's, and the one between on neither. `block` selects one: 0, 1 or 2.
-/// What is frozen holds for the selected block; those before it are trained if its input has a gradient.
-Workload one_of_three_blocks(Workload workload, int64_t layer, const BlockKind& kind, int64_t block);
 
 }  // namespace shardwise::plan

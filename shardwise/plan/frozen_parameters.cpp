@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <map>
+
 namespace shardwise::plan {
 namespace {
 
@@ -14,6 +16,15 @@ std::vector<std::set<std::string>> by_block(const config::ParameterTable& table,
       frozen[*one.block].insert(one.name.substr(prefix_of_block(*one.block).size()));
   }
   return frozen;
+}
+
+/// Returns for each set the first that equals it.
+std::vector<int64_t> first_equal(const std::vector<std::set<std::string>>& sets) {
+  std::map<std::set<std::string>, int64_t> first;
+  std::vector<int64_t> result;
+  for (const std::set<std::string>& one : sets)
+    result.push_back(first.try_emplace(one, static_cast<int64_t>(result.size())).first->second);
+  return result;
 }
 
 }  // namespace
@@ -31,10 +42,12 @@ FrozenParameters::FrozenParameters(const config::Config& config, const std::set<
   for (const std::string& name : names)
     TORCH_CHECK_VALUE(table.contains(name), "plan: frozen parameters must be parameters of the model; got ",
                       name, " [SW0459]");
+  const std::vector<std::set<std::string>> blocks = by_block(table, config.num_hidden_layers, names);
   of_ = std::make_shared<const OfModel>(OfModel{.config = config,
                                                 .names = names,
                                                 .parameters = table.size(),
-                                                .by_block = by_block(table, config.num_hidden_layers, names),
+                                                .by_block = blocks,
+                                                .first_like = first_equal(blocks),
                                                 .required = required_by_model(config, table, names)});
 }
 

@@ -30,6 +30,9 @@ class FrozenParameters {
 
   /// Returns the frozen parameters of a block, by their names within it. There must be frozen ones.
   const std::set<std::string>& of_block(int64_t layer) const { return of_->by_block[layer]; }
+  /// Returns the first block whose frozen parameters have the same names within it; -1 if none is frozen in
+  /// the model.
+  int64_t first_like(int64_t layer) const { return of_ ? of_->first_like[layer] : -1; }
   /// Returns which gradients backward computes. There must be frozen parameters.
   const RequiredByModel& required() const { return of_->required; }
 
@@ -39,6 +42,7 @@ class FrozenParameters {
     std::set<std::string> names;
     size_t parameters;  // of the model
     std::vector<std::set<std::string>> by_block;
+    std::vector<int64_t> first_like;
     RequiredByModel required;
   };
   std::shared_ptr<const OfModel> of_;  // null: none is frozen

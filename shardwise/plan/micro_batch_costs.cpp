@@ -107,14 +107,14 @@ LayerCosts& LayerCosts::operator+=(const LayerCosts& layer) {
   return *this;
 }
 
-StageBuffers stage_buffers(const Workload& workload, ParameterSumsOfStages& sums) {
+StageBuffers stage_buffers(const Workload& workload, OneBlockStages& stages) {
   workload.validate();
   StageBuffers most;
   for (const auto& kind_and_layer : layers_of_kinds(kinds_of_blocks(workload))) {
     const auto buffers = [&](int64_t block) {
       const auto& [kind, layer] = kind_and_layer;
-      const Workload one = one_of_three_blocks(workload, layer, kind, block);
-      return buffers_of(one, sums.of(one, kind));
+      const Workload one = stages.workload(workload, layer, kind, block);
+      return buffers_of(one, stages.sums(one, kind));
     };
     most.first = std::max(most.first, buffers(kFirst));
     most.inner = std::max(most.inner, buffers(kInner));
@@ -124,20 +124,21 @@ StageBuffers stage_buffers(const Workload& workload, ParameterSumsOfStages& sums
 }
 
 MicroBatchCosts::MicroBatchCosts(const Workload& workload, const StageBuffers& buffers,
-                                 const Machine& machine, ParameterSumsOfStages& sums)
+                                 const Machine& machine, OneBlockStages& stages)
     : config_(workload.config), buffers_(buffers) {
   workload.validate();
   kinds_ = kinds_of_blocks(workload);
   for (const auto& [kind, layer] : layers_of_kinds(kinds_)) {
-    const Workload one = one_of_three_blocks(workload, layer, kind, kInner);
-    block_[kind] = block_costs(one, machine, sums.of(one, kind));
+    const Workload one = stages.workload(workload, layer, kind, kInner);
+    block_[kind] = block_costs(one, machine, stages.sums(one, kind));
   }
   for (int64_t* bytes : {&buffers_.first, &buffers_.inner, &buffers_.last})
     *bytes += expert_buffers(workload);
   const int64_t last_layer = config_.num_hidden_layers - 1;
-  const Workload first = one_of_three_blocks(workload, 0, kinds_.front(), kFirst),
-                 last = one_of_three_blocks(workload, last_layer, kinds_.back(), kLast);
-  const ParameterSums &of_first = sums.of(first, kinds_.front()), &of_last = sums.of(last, kinds_.back());
+  const Workload first = stages.workload(workload, 0, kinds_.front(), kFirst),
+                 last = stages.workload(workload, last_layer, kinds_.back(), kLast);
+  const ParameterSums &of_first = stages.sums(first, kinds_.front()),
+                      &of_last = stages.sums(last, kinds_.back());
   embedding_ = costs_of(first, embedding_operations(first, kRank),
                         embedding_communication(first, kRank).both(), machine);
   // What the head saves is live only until its own backward, and so among the buffers.

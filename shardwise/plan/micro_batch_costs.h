@@ -6,9 +6,8 @@
 #pragma once
 #include <map>
 
-#include "shardwise/plan/block_kind.h"
 #include "shardwise/plan/machine.h"
-#include "shardwise/plan/parameter_sums.h"
+#include "shardwise/plan/one_block_stages.h"
 
 namespace shardwise::plan {
 
@@ -36,14 +35,14 @@ struct StageBuffers {
 };
 
 /// Returns the buffers of each kind of stage. `workload`: as for MicroBatchCosts. Does not depend on its ep.
-StageBuffers stage_buffers(const Workload& workload, ParameterSumsOfStages& sums);
+StageBuffers stage_buffers(const Workload& workload, OneBlockStages& stages);
 
 /// The costs of a micro-batch on a rank.
 class MicroBatchCosts {
  public:
   /// `workload`: of the whole model, on one stage. Errors: those of Workload::validate.
   MicroBatchCosts(const Workload& workload, const StageBuffers& buffers, const Machine& machine,
-                  ParameterSumsOfStages& sums);
+                  OneBlockStages& stages);
 
   /// Returns the sums over the stage of the workload's model that has these blocks.
   LayerCosts of_stage(const base::Range& blocks) const;

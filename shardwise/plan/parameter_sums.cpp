@@ -3,9 +3,8 @@
 #include "shardwise/plan/parameters.h"
 
 namespace shardwise::plan {
-namespace {
 
-ParameterSums sums_of(const Workload& workload) {
+ParameterSums parameter_sums(const Workload& workload) {
   ParameterSums sums;
   for (const LocalParameter& parameter : local_parameters(workload, /*rank=*/0)) {
     (parameter.is_expert ? sums.experts : sums.parameters) += parameter.elements;
@@ -16,14 +15,6 @@ ParameterSums sums_of(const Workload& workload) {
     sums.is_embedding_trained = parameter.is_trained;
   }
   return sums;
-}
-
-}  // namespace
-
-const ParameterSums& ParameterSumsOfStages::of(const Workload& one, const BlockKind& kind) {
-  const Key key{one.tp, one.parallelism, one.ep, one.blocks().begin, kind};
-  const auto found = sums_.find(key);
-  return found != sums_.end() ? found->second : sums_.emplace(key, sums_of(one)).first->second;
 }
 
 }  // namespace shardwise::plan

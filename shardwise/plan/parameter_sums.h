@@ -1,9 +1,6 @@
-// Sums over a rank's parameters, which a search adds up for every plan.
+// Sums over a rank's parameters.
 #pragma once
-#include <map>
-#include <tuple>
-
-#include "shardwise/plan/block_kind.h"
+#include "shardwise/plan/workload.h"
 
 namespace shardwise::plan {
 
@@ -17,15 +14,7 @@ struct ParameterSums {
   bool is_embedding_trained = false;
 };
 
-/// The sums of stages of one block (block_kind.h), each computed once: they do not depend on the micro-batch.
-class ParameterSumsOfStages {
- public:
-  /// Returns the sums of a stage with one block of this kind.
-  const ParameterSums& of(const Workload& one, const BlockKind& kind);
-
- private:
-  using Key = std::tuple<int, Parallelism, int64_t, int64_t, BlockKind>;  // tp, ..., ep, first block
-  std::map<Key, ParameterSums> sums_;
-};
+/// Returns the sums over the workload's stage.
+ParameterSums parameter_sums(const Workload& workload);
 
 }  // namespace shardwise::plan

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "shardwise/plan/collective_time.h"
+#include "shardwise/plan/one_block_stages.h"
 #include "shardwise/plan/sizes.h"
 
 namespace shardwise::plan {
@@ -264,7 +265,7 @@ TrainingPlan TrainingPlanner::evaluate(const Degrees& degrees) {
 const StageBuffers& TrainingPlanner::buffers_of(const Key& key, const Workload& workload) {
   const auto found = buffers_.find(key);
   return found != buffers_.end() ? found->second
-                                 : buffers_.emplace(key, stage_buffers(workload, sums_)).first->second;
+                                 : buffers_.emplace(key, stage_buffers(workload, stages_)).first->second;
 }
 
 const MicroBatchCosts& TrainingPlanner::costs_of(const Degrees& degrees) {
@@ -277,7 +278,7 @@ const MicroBatchCosts& TrainingPlanner::costs_of(const Degrees& degrees) {
   const auto found = costs_.find({key, degrees.ep});
   if (found != costs_.end()) return found->second;
   const Workload workload = micro_batch_workload(task_, degrees, machine_);
-  MicroBatchCosts costs(workload, buffers_of(key, workload), machine_, sums_);
+  MicroBatchCosts costs(workload, buffers_of(key, workload), machine_, stages_);
   return costs_.emplace(std::pair{key, degrees.ep}, std::move(costs)).first->second;
 }
 

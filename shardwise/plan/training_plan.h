@@ -137,7 +137,7 @@ class TrainingPlanner {
   Machine machine_;
   std::map<Recompute, StepFlop> flop_;
   double flop_of_visible_keys_;
-  ParameterSumsOfStages sums_;
+  OneBlockStages stages_;
   std::map<Key, StageBuffers> buffers_;
   std::map<std::pair<Key, int64_t>, MicroBatchCosts> costs_;
 };

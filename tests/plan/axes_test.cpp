@@ -8,6 +8,7 @@
 #include "shardwise/plan/context_parallel.h"
 #include "shardwise/plan/expert_shard.h"
 #include "shardwise/plan/memory.h"
+#include "shardwise/plan/one_block_stages.h"
 #include "shardwise/plan/operations.h"
 #include "shardwise/plan/parameters.h"
 #include "shardwise/plan/training_plan.h"

@@ -148,8 +148,8 @@ TEST(FrozenPlan, StagesShareTheStatesOfTheModel) {
     const TrainingTask task = task_of(model);
     const Workload workload = whole(task, 2, Recompute::none);
     const Machine machine = synthetic_machine(64, 1e12, 1e-6);
-    ParameterSumsOfStages sums;
-    const MicroBatchCosts costs(workload, stage_buffers(workload, sums), machine, sums);
+    OneBlockStages stages;
+    const MicroBatchCosts costs(workload, stage_buffers(workload, stages), machine, stages);
     const int64_t blocks = task.config.num_hidden_layers;
     const LayerCosts all = costs.of_stage({0, blocks});
     for (const int64_t size : {int64_t{1}, blocks / 4, blocks / 2}) {
@@ -167,9 +167,9 @@ TEST(FrozenPlan, StagesShareTheStatesOfTheModel) {
 TEST(FrozenPlan, GradientsAreSentToTrainedStagesOnly) {
   const TrainingTask task = task_of({"llama-3-8b", {"model.embed_tokens.*", "model.layers.[0-9].*"}});
   const Workload workload = whole(task, 1, Recompute::none);
-  ParameterSumsOfStages sums;
-  const MicroBatchCosts costs(workload, stage_buffers(workload, sums), synthetic_machine(1, 1e12, 1e-6),
-                              sums);
+  OneBlockStages stages;
+  const MicroBatchCosts costs(workload, stage_buffers(workload, stages), synthetic_machine(1, 1e12, 1e-6),
+                              stages);
   EXPECT_FALSE(costs.sends_gradients({0, 8}));
   EXPECT_FALSE(costs.sends_gradients({8, 16}));  // blocks 8 and 9 are frozen
   EXPECT_TRUE(costs.sends_gradients({16, 24}));
