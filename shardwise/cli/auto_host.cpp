@@ -8,6 +8,7 @@
 #include "shardwise/base/log.h"
 #include "shardwise/cli/bench.h"
 #include "shardwise/cli/plan_options.h"
+#include "shardwise/cli/ranks.h"
 #include "shardwise/cli/saved_machine.h"
 #include "shardwise/cli/signals.h"
 #include "shardwise/cli/units.h"
@@ -32,10 +33,10 @@ constexpr const char* kMachineSeconds = "0.2";
 void measure_and_save(const std::string& command, int64_t ranks) {
   base::log_info(fmt::format("{}: --auto measures this host as {} rank{}; later runs read the result",
                              command, ranks, ranks == 1 ? "" : "s"));
-  const int code = launch::launch_ranks(static_cast<int>(ranks),
-                                        {"shardwise", "bench", "machine", "--tp", std::to_string(ranks),
-                                         "--seconds", kMachineSeconds, "--save", "--quiet"},
-                                        check_signals);
+  const std::vector<std::string> argv{
+      "shardwise", "bench",         "machine", "--tp",   std::to_string(ranks),
+      "--seconds", kMachineSeconds, "--save",  "--quiet"};
+  const int code = launch::launch_ranks(static_cast<int>(ranks), argv, launch_options(argv));
   if (code > 128) throw EndedBySignal(code - 128);
   TORCH_CHECK(code == 0, command, ": --auto must measure this host; got exit code ", code,
               " of shardwise bench machine --tp ", ranks, ", whose error is above [SW0789]");

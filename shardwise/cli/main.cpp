@@ -2,13 +2,10 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 
+#include "shardwise/base/exit.h"
 #include "shardwise/cli/program.h"
-
-// Defined only in builds with LeakSanitizer.
-extern "C" void __lsan_do_leak_check() __attribute__((weak));  // NOLINT(bugprone-reserved-identifier)
 
 namespace {
 
@@ -27,9 +24,5 @@ void keep_closed_streams() {
 int main(int argc, char** argv) {
   keep_closed_streams();
   signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` then fails with an error that names the file
-  const int exit_code = shardwise::cli::run_program({argv, argv + argc});
-  // Skips the libraries' exit handlers: they take 0.1 s, during which the other ranks wait for a failed one.
-  std::fflush(nullptr);
-  if (exit_code == 0 && __lsan_do_leak_check) __lsan_do_leak_check();  // _Exit skips it
-  std::_Exit(exit_code);
+  shardwise::base::exit_quickly(shardwise::cli::run_program({argv, argv + argc}));
 }

@@ -10,7 +10,6 @@
 #include "shardwise/cli/program.h"
 #include "shardwise/cli/signals.h"
 #include "shardwise/launch/affinity.h"
-#include "shardwise/launch/launch.h"
 #include "shardwise/launch/process_group.h"
 
 namespace shardwise::cli {
@@ -89,9 +88,16 @@ launch::LaunchContext launch_context_for(int64_t tp) {
   return context;
 }
 
+launch::LaunchOptions launch_options(const std::vector<std::string>& argv) {
+  return {.before_start = check_signals, .main = [argv] {
+            forget_signals();  // of the launcher
+            return run_program(argv);
+          }};
+}
+
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body) {
   if (job.context.launcher == launch::LaunchContext::Launcher::self && job.tp > 1) {
-    return launch::launch_ranks(static_cast<int>(job.tp), job.argv, check_signals);
+    return launch::launch_ranks(static_cast<int>(job.tp), job.argv, launch_options(job.argv));
   }
   const comm::Group group = join_or_name_rank(job);
   try {

@@ -11,6 +11,7 @@
 #include "shardwise/comm/group.h"
 #include "shardwise/config/config.h"
 #include "shardwise/launch/environment.h"
+#include "shardwise/launch/launch.h"
 
 namespace shardwise::cli {
 
@@ -41,6 +42,9 @@ struct RankJob {
   RankOptions options;
   std::vector<std::string> argv;
 };
+
+/// Returns the options of launch_ranks for this program with `argv`.
+launch::LaunchOptions launch_options(const std::vector<std::string>& argv);
 
 /// Runs `body(group)` on every rank of the job and returns the job's exit code. A process started by hand
 /// becomes the launcher if tp is above 1. If `body` throws a base::CollectiveError, rank 0 prints it and the

@@ -64,6 +64,11 @@ void check_signals() {
   if (remembered) throw EndedBySignal(remembered);
 }
 
+void forget_signals() {
+  remembered = 0;
+  unfinished = nullptr;
+}
+
 const char* EndedBySignal::what() const noexcept {
   return signal_ == SIGINT ? "ended by signal 2 (Interrupt) [SW0350]"
                            : "ended by signal 15 (Terminated) [SW0350]";

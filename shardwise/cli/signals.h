@@ -30,6 +30,10 @@ void remember_signals();
 /// Throws EndedBySignal if a deferred signal has arrived.
 void check_signals();
 
+/// Forgets a deferred signal and the file of RemovedOnSignal: in a process that is a copy of the one they are
+/// of.
+void forget_signals();
+
 class EndedBySignal : public std::exception {
  public:
   explicit EndedBySignal(int signal) : signal_(signal) {}

@@ -69,8 +69,9 @@ class Launcher {
  public:
   Launcher() = default;
   ~Launcher();
-  void start(int ranks, const std::vector<std::string>& argv);
+  void start(const LaunchSettings& job);
   int wait_for_all();
+  const sigset_t& mask_before() const { return signals_.mask_before(); }
 
  private:
   void wait();
@@ -100,9 +101,8 @@ Launcher::~Launcher() {
   }
 }
 
-void Launcher::start(int ranks, const std::vector<std::string>& argv) {
-  const LaunchSettings job{argv, new_job_name(), base::Secret::random(), ranks, signals_.mask_before()};
-  for (int rank = 0; rank < ranks; ++rank) {
+void Launcher::start(const LaunchSettings& job) {
+  for (int rank = 0; rank < job.ranks; ++rank) {
     RankProcess process = start_rank(job, rank);
     ranks_.push_back(
         {rank, process.pid, std::move(process.pidfd), RankLines(rank, std::move(process.standard_error))});
@@ -226,13 +226,13 @@ int Launcher::exit_code() const {
 
 }  // namespace
 
-int launch_ranks(int ranks, const std::vector<std::string>& argv, const std::function<void()>& before_start) {
+int launch_ranks(int ranks, const std::vector<std::string>& argv, const LaunchOptions& options) {
   using comm::shm::kMaxRanks;  // else each of the ranks would refuse its group, once all are started
   TORCH_CHECK_VALUE(ranks >= 1 && ranks <= kMaxRanks, "launch: a job must have from 1 to ", kMaxRanks,
                     " ranks; got ", ranks, " [SW0123]");
   Launcher launcher;
-  if (before_start) before_start();
-  launcher.start(ranks, argv);
+  if (options.before_start) options.before_start();
+  launcher.start({argv, options.main, new_job_name(), base::Secret::random(), ranks, launcher.mask_before()});
   return launcher.wait_for_all();
 }
 

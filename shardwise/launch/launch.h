@@ -15,6 +15,15 @@ inline constexpr int kUsageErrorExitCode = 2;
 /// the other ranks complete their work.
 inline constexpr int kCheckFailedExitCode = 3;
 
+struct LaunchOptions {
+  /// Called before a rank is started, when the signals of this process are recorded.
+  std::function<void()> before_start = {};
+  /// Does what this program does with `argv`, and returns its exit code; throws nothing. If it is set and the
+  /// process has one thread, ranks are copies of the process that call it (docs/adr/0032): they need not load
+  /// libtorch again, 0.3 s. Otherwise they execute the program.
+  std::function<int()> main = {};
+};
+
 /// Runs this program again, once per rank, waits until all ranks have exited and returns the exit code of the
 /// job: 0 if every rank returned 0; 3 if one returned 3 and none failed; 2 if one returned 2 (a usage error);
 /// 1 for every other failure; 128 plus the signal's number if this process received SIGINT, SIGTERM or
@@ -29,12 +38,11 @@ inline constexpr int kCheckFailedExitCode = 3;
 /// The process may have other threads.
 ///
 /// From the start to the return, this function handles the termination signals of this process; then their
-/// former handlers are back. It calls `before_start` in between, before it starts a rank: a program that
-/// remembers signals for later checks there that none has arrived.
+/// former handlers are back. A program that remembers signals for later checks in `before_start` that none
+/// has arrived.
 ///
 /// Errors: c10::ValueError if `ranks` is not from 1 to comm::shm::kMaxRanks; c10::Error if the system cannot
 /// start more processes; those of `before_start`.
-int launch_ranks(int ranks, const std::vector<std::string>& argv,
-                 const std::function<void()>& before_start = {});
+int launch_ranks(int ranks, const std::vector<std::string>& argv, const LaunchOptions& options = {});
 
 }  // namespace shardwise::launch

@@ -9,26 +9,39 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <map>
 
 #include "shardwise/base/console.h"
 #include "shardwise/base/environment.h"
+#include "shardwise/base/exit.h"
+#include "shardwise/launch/launch_signals.h"
 
 namespace shardwise::launch {
 namespace {
 
+constexpr size_t kProcessName = 15;                 // characters
 constexpr size_t kMaxLineBytes = size_t{64} << 10;  // a longer line is printed in parts
 
-std::vector<std::string> rank_environment(const LaunchSettings& job, int rank) {
+using Variables = std::map<std::string, std::string>;
+
+Variables variables_of(const LaunchSettings& job, int rank) {
+  return {{"SHARDWISE_RANK", std::to_string(rank)},
+          {"SHARDWISE_WORLD_SIZE", std::to_string(job.ranks)},
+          {"SHARDWISE_JOB", job.name},
+          {"SHARDWISE_SECRET", job.secret.text()}};
+}
+
+/// Returns this process's variables, but with those of the rank.
+std::vector<std::string> environment_with(const Variables& variables) {
   std::vector<std::string> environment = base::env_all();
-  std::erase_if(environment, [](const std::string& v) {
-    return v.starts_with("SHARDWISE_RANK=") || v.starts_with("SHARDWISE_WORLD_SIZE=") ||
-           v.starts_with("SHARDWISE_JOB=") || v.starts_with("SHARDWISE_SECRET=");
-  });
-  environment.push_back(fmt::format("SHARDWISE_RANK={}", rank));
-  environment.push_back(fmt::format("SHARDWISE_WORLD_SIZE={}", job.ranks));
-  environment.push_back("SHARDWISE_JOB=" + job.name);
-  environment.push_back("SHARDWISE_SECRET=" + job.secret.text());
+  std::erase_if(environment,
+                [&](const std::string& v) { return variables.contains(v.substr(0, v.find('='))); });
+  for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
   return environment;
 }
 
@@ -39,7 +52,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return result;
 }
 
-// The functions below run in the child, where only async-signal-safe calls are allowed: another thread may
+// The next functions run in the child, where only async-signal-safe calls are allowed: another thread may
 // hold malloc's lock. fmt::format_to_n allocates nothing.
 
 /// Prints that `call` fails, and exits as a shell does that cannot run a program.
@@ -61,14 +74,79 @@ void replace_standard_streams(int rank, int standard_error) {
   close(null);
 }
 
-[[noreturn]] void exec_rank(const LaunchSettings& job, int rank, pid_t launcher, int standard_error,
-                            char* const* argv, char* const* environment) {
+void become_rank(const LaunchSettings& job, int rank, pid_t launcher, int standard_error) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // the launcher exited before prctl took effect
-  sigprocmask(SIG_SETMASK, &job.signal_mask, nullptr);
   if (standard_error >= 0) replace_standard_streams(rank, standard_error);
+  sigprocmask(SIG_SETMASK, &job.signal_mask, nullptr);
+}
+
+[[noreturn]] void execute(int rank, char* const* argv, char* const* environment) {
   execve("/proc/self/exe", argv, environment);
   exit_without_program(rank, "execve");
+}
+
+// The functions below run in the child of a process with one thread, where all calls are allowed. They do
+// what execve does.
+
+/// Closes the descriptors that programs do not inherit.
+void close_descriptors() {
+  std::vector<int> open;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    open.push_back(std::stoi(entry.path().filename()));
+  for (const int descriptor : open)
+    if (const int flags = fcntl(descriptor, F_GETFD); flags >= 0 && (flags & FD_CLOEXEC)) close(descriptor);
+}
+
+/// Signals with a handler get their default action back.
+void forget_handlers() {
+  for (const int number : LaunchSignals::kSignals) {
+    struct sigaction action {};
+    sigaction(number, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) signal(number, SIG_DFL);
+  }
+}
+
+/// Names the process as `ps` and `top` show it: shardwise:3.
+void name_process(int rank) {
+  const std::string number = ":" + std::to_string(rank);
+  const std::string name =
+      std::string(program_invocation_short_name).substr(0, kProcessName - number.size()) + number;
+  prctl(PR_SET_NAME, name.c_str());
+}
+
+[[noreturn]] void call_main(const LaunchSettings& job, const Variables& variables) {
+  close_descriptors();
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+  base::exit_quickly(job.main());
+}
+
+/// Returns false also if the system does not say.
+bool has_one_thread() {
+  std::error_code error;
+  const std::filesystem::directory_iterator threads("/proc/self/task", error);
+  return !error && std::distance(begin(threads), end(threads)) == 1;
+}
+
+pid_t start_copy(const LaunchSettings& job, int rank, int standard_error) {
+  const pid_t launcher = getpid();
+  std::fflush(nullptr);  // else the copy prints it, too
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  forget_handlers();
+  become_rank(job, rank, launcher, standard_error);
+  name_process(rank);
+  call_main(job, variables_of(job, rank));
+}
+
+pid_t start_program(const LaunchSettings& job, int rank, int standard_error) {
+  const std::vector<std::string> environment = environment_with(variables_of(job, rank));
+  const auto argv_pointers = pointers(job.argv), environment_pointers = pointers(environment);
+  const pid_t launcher = getpid();
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  become_rank(job, rank, launcher, standard_error);
+  execute(rank, argv_pointers.data(), environment_pointers.data());
 }
 
 }  // namespace
@@ -83,13 +161,8 @@ RankProcess start_rank(const LaunchSettings& job, int rank) {
     write_end = base::Fd(ends[1]);
     fcntl(read_end.get(), F_SETFL, O_NONBLOCK);  // the read end only: the rank's writes may block
   }
-  const auto environment = rank_environment(job, rank);
-  const auto argv_pointers = pointers(job.argv), environment_pointers = pointers(environment);
-  const pid_t launcher = getpid();
-  const pid_t pid = fork();
-  if (pid == 0) {
-    exec_rank(job, rank, launcher, write_end.get(), argv_pointers.data(), environment_pointers.data());
-  }
+  const bool is_copy = job.main && has_one_thread();
+  const pid_t pid = (is_copy ? start_copy : start_program)(job, rank, write_end.get());
   TORCH_CHECK(pid > 0, "launch: cannot create a process for rank ", rank, "; ", std::strerror(errno),
               " [SW0126]");
   return {pid, base::Fd(int(syscall(SYS_pidfd_open, pid, 0))), std::move(read_end)};

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ namespace shardwise::launch {
 /// The settings that all ranks of a job share.
 struct LaunchSettings {
   std::vector<std::string> argv;
+  std::function<int()> main;  // see LaunchOptions
   std::string name;
   base::Secret secret;
   int ranks;
@@ -27,7 +29,7 @@ struct RankProcess {
   base::Fd standard_error;  // non-blocking; empty for rank 0, which writes to the launcher's standard error
 };
 
-/// Runs this program again as `rank`. The process is killed when the calling thread ends. If it cannot run
+/// Runs the job's program as `rank`. The process is killed when the calling thread ends. If it cannot execute
 /// the program, it prints why and exits with code 127.
 /// Errors: c10::Error if the system cannot create a pipe or a process.
 RankProcess start_rank(const LaunchSettings& job, int rank);

@@ -172,6 +172,20 @@ class Surroundings {
   std::thread thread_;
 };
 
+/// Does what a rank does.
+int run_rank(const Arguments& arguments) try {
+  return act(launch::launch_context_from_env(), arguments.at(2), {arguments.begin() + 3, arguments.end()});
+} catch (const std::exception& error) {
+  fprintf(stderr, "%s\n", base::one_line(error).c_str());
+  return 2;
+}
+
+/// Ranks are copies of the launcher, unless SHARDWISE_TEST_EXECUTES is set.
+std::function<int()> main_of(const Arguments& arguments) {
+  if (base::env_text("SHARDWISE_TEST_EXECUTES")) return {};
+  return [arguments] { return run_rank(arguments); };
+}
+
 int launch_in_surroundings(const Arguments& arguments) {
   const std::string kind = base::env_text("SHARDWISE_TEST_LAUNCHER").value_or("");
   const Surroundings surroundings(kind);
@@ -182,7 +196,7 @@ int launch_in_surroundings(const Arguments& arguments) {
   if (kind == "handler") signal(SIGCHLD, handler);
   int code = 0;
   for (int run = 0; run < base::env_count("SHARDWISE_TEST_RUNS", /*least=*/1, /*fallback=*/1); ++run)
-    code = launch::launch_ranks(std::stoi(arguments.at(1)), arguments, before_start);
+    code = launch::launch_ranks(std::stoi(arguments.at(1)), arguments, {before_start, main_of(arguments)});
   const bool is_restored = kind != "handler" || signal(SIGCHLD, SIG_DFL) == +handler;
   return is_restored ? code : 99;
 }
@@ -192,11 +206,11 @@ int launch_in_surroundings(const Arguments& arguments) {
 int main(int argc, char** argv) {
   const Arguments arguments(argv, argv + argc);
   try {
-    const launch::LaunchContext context = launch::launch_context_from_env();
-    if (context.launcher == launch::LaunchContext::Launcher::self) return launch_in_surroundings(arguments);
-    return act(context, arguments.at(2), {arguments.begin() + 3, arguments.end()});
+    if (launch::launch_context_from_env().launcher == launch::LaunchContext::Launcher::self)
+      return launch_in_surroundings(arguments);
   } catch (const std::exception& error) {
     fprintf(stderr, "%s\n", base::one_line(error).c_str());
     return 2;
   }
+  return run_rank(arguments);
 }

@@ -14,13 +14,14 @@
 #include "shardwise/base/clock.h"
 #include "tests/launch/program.h"
 #include "tests/support/deadline.h"
+#include "tests/support/environment.h"
 
 namespace shardwise::testing::launch_test {
 namespace {
 
 constexpr double kDeadline = 2;  // seconds from a fault to the end of all processes
 
-class Launch : public ::testing::Test {
+class JobTest : public ::testing::Test {
  protected:
   // The ranks inherit the mark, by which the test finds processes that survive the job.
   const std::string mark_ = "SHARDWISE_TEST_MARK=" + std::to_string(getpid());
@@ -49,7 +50,19 @@ class Launch : public ::testing::Test {
   }
 };
 
-TEST_F(Launch, exit_code_of_the_job) {
+/// Of ranks that are copies of the launcher, and of ranks that execute the program.
+class Launch : public JobTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam()) environment_.set("SHARDWISE_TEST_EXECUTES", "1");
+  }
+  Environment environment_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Launch, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "executed" : "copied"; });
+
+TEST_P(Launch, exit_code_of_the_job) {
   struct Case {
     std::vector<std::string> codes;
     int expected;
@@ -62,7 +75,7 @@ TEST_F(Launch, exit_code_of_the_job) {
   }
 }
 
-TEST_F(Launch, one_rank) {
+TEST_P(Launch, one_rank) {
   Program program(job(1, {"exit", "5"}));
   EXPECT_EQ(exit_code(program.wait()), 1);
   EXPECT_TRUE(
@@ -72,13 +85,13 @@ TEST_F(Launch, one_rank) {
 }
 
 // One of the ranks has printed it.
-TEST_F(Launch, a_usage_error_of_all_ranks_is_not_printed_again) {
+TEST_P(Launch, a_usage_error_of_all_ranks_is_not_printed_again) {
   Program program(job(3, {"exit", "2", "2", "2"}));
   EXPECT_EQ(exit_code(program.wait()), 2);
   EXPECT_EQ(program.errors(), "");
 }
 
-TEST_F(Launch, fewer_than_one_rank_and_more_than_a_group_may_have_are_refused) {
+TEST_P(Launch, fewer_than_one_rank_and_more_than_a_group_may_have_are_refused) {
   for (const int ranks : {0, 241}) {
     Program program(job(ranks, {"exit"}));
     EXPECT_EQ(exit_code(program.wait()), 2);
@@ -86,7 +99,7 @@ TEST_F(Launch, fewer_than_one_rank_and_more_than_a_group_may_have_are_refused) {
   }
 }
 
-TEST_F(Launch, a_killed_rank_ends_the_job) {
+TEST_P(Launch, a_killed_rank_ends_the_job) {
   Program program(job(3, {"wait"}), marked());
   program.wait_for_lines("ready", 3);
   const auto line = program.wait_for_lines("[rank 1] ready", 1);
@@ -100,7 +113,7 @@ TEST_F(Launch, a_killed_rank_ends_the_job) {
   EXPECT_TRUE(program.errors().ends_with(expected)) << program.errors();
 }
 
-TEST_F(Launch, ranks_that_ignore_signals_are_killed) {
+TEST_P(Launch, ranks_that_ignore_signals_are_killed) {
   Program program(job(2, {"stubborn"}), marked());
   program.wait_for_lines("ready", 2);
   const auto line = program.wait_for_lines("[rank 1] ready", 1);
@@ -113,7 +126,7 @@ TEST_F(Launch, ranks_that_ignore_signals_are_killed) {
 
 // Only the first line of rank 2 is printed; rank 0 writes to standard error itself; the failed rank's lines
 // are all printed.
-TEST_F(Launch, survivors_print_one_line_and_the_cause_is_last) {
+TEST_P(Launch, survivors_print_one_line_and_the_cause_is_last) {
   Program program(job(3, {"report"}));
   EXPECT_EQ(exit_code(program.wait()), 1);
   const std::regex expected(
@@ -124,7 +137,7 @@ TEST_F(Launch, survivors_print_one_line_and_the_cause_is_last) {
   EXPECT_EQ(program.errors().find("[rank 2] and a long tail"), std::string::npos);
 }
 
-class TerminatedLauncher : public Launch,
+class TerminatedLauncher : public JobTest,
                            public ::testing::WithParamInterface<std::tuple<int, const char*>> {};
 
 TEST_P(TerminatedLauncher, leaves_no_processes) {
@@ -150,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(Signals, TerminatedLauncher,
                          ::testing::Combine(::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGKILL),
                                             ::testing::Values("wait", "stubborn")));
 
-TEST_F(Launch, a_termination_signal_reaches_every_rank_once) {
+TEST_P(Launch, a_termination_signal_reaches_every_rank_once) {
   Program program(job(3, {"count"}), marked());
   program.wait_for_lines("ready", 3);
   program.send(SIGTERM);
@@ -159,7 +172,7 @@ TEST_F(Launch, a_termination_signal_reaches_every_rank_once) {
 }
 
 // After one signal the ranks would have a second to exit.
-TEST_F(Launch, a_second_signal_kills_the_ranks_at_once) {
+TEST_P(Launch, a_second_signal_kills_the_ranks_at_once) {
   Program program(job(2, {"stubborn"}), marked());
   program.wait_for_lines("ready", 2);
   const base::Stopwatch since;
@@ -170,7 +183,7 @@ TEST_F(Launch, a_second_signal_kills_the_ranks_at_once) {
 }
 
 // The terminal itself sends the signal to every process of the job.
-TEST_F(Launch, ctrl_c_reaches_every_rank_once) {
+TEST_P(Launch, ctrl_c_reaches_every_rank_once) {
   Program program(job(3, {"count"}), {.environment = {mark_}, .has_terminal = true});
   program.wait_for_lines("ready", 3);
   program.press('\x03');
@@ -178,7 +191,7 @@ TEST_F(Launch, ctrl_c_reaches_every_rank_once) {
   program.wait_for_lines("requests 1", 3);
 }
 
-TEST_F(Launch, an_ignored_hangup_stays_ignored) {
+TEST_P(Launch, an_ignored_hangup_stays_ignored) {
   Program::Options nohup = marked();
   nohup.ignored_signals = {SIGHUP, SIGCHLD};
   Program program(job(2, {"wait"}), nohup);
@@ -189,12 +202,12 @@ TEST_F(Launch, an_ignored_hangup_stays_ignored) {
 }
 
 // A signal of the process interrupts the busy thread, not the launching one.
-TEST_F(Launch, another_thread_hides_no_exit) {
+TEST_P(Launch, another_thread_hides_no_exit) {
   Program program(job(2, {"exit", "0", "0"}), next_to("busy thread", /*runs=*/100));
   EXPECT_EQ(exit_code(program.wait(/*limit_s=*/60)), 0) << program.errors();
 }
 
-TEST_F(Launch, another_thread_hides_no_termination_signal) {
+TEST_P(Launch, another_thread_hides_no_termination_signal) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     Program program(job(2, {"wait"}), next_to("busy thread"));
     program.wait_for_lines("ready", 2);
@@ -206,7 +219,7 @@ TEST_F(Launch, another_thread_hides_no_termination_signal) {
 }
 
 // Its waitpid returns the exit codes of the ranks.
-TEST_F(Launch, another_thread_that_reaps_children_keeps_no_job_running) {
+TEST_P(Launch, another_thread_that_reaps_children_keeps_no_job_running) {
   Program program(job(2, {"exit", "0", "0"}), next_to("reaper", /*runs=*/10));
   const int code = exit_code(program.wait());
   const std::string errors = program.errors();
@@ -215,17 +228,18 @@ TEST_F(Launch, another_thread_that_reaps_children_keeps_no_job_running) {
   EXPECT_EQ(errors.find("exited with code"), std::string::npos) << errors;
 }
 
-TEST_F(Launch, the_handler_of_exits_is_back_after_a_job) {
+TEST_P(Launch, the_handler_of_exits_is_back_after_a_job) {
   Program program(job(2, {"exit", "0", "0"}), next_to("handler"));
   EXPECT_EQ(exit_code(program.wait()), 0);
 }
 
-TEST_F(Launch, a_signal_before_the_first_rank_ends_the_job) {
+TEST_P(Launch, a_signal_before_the_first_rank_ends_the_job) {
   Program program(job(2, {"wait"}), next_to("signal"));
   EXPECT_EQ(exit_code(program.wait_within(kDeadline)), 143);
 }
 
-TEST_F(Launch, ranks_that_cannot_run_the_program_say_why) {
+TEST_P(Launch, ranks_that_cannot_run_the_program_say_why) {
+  environment_.set("SHARDWISE_TEST_EXECUTES", "1");
   Program program(job(2, {"exit", "0", "0"}), next_to("large environment"));
   EXPECT_EQ(exit_code(program.wait()), 1);
   const std::string reason = " cannot start; execve: Argument list too long\n";
@@ -236,7 +250,7 @@ TEST_F(Launch, ranks_that_cannot_run_the_program_say_why) {
 }
 
 // Rank 1 would print to the standard output of the job.
-TEST_F(Launch, a_rank_without_dev_null_does_not_run) {
+TEST_P(Launch, a_rank_without_dev_null_does_not_run) {
   Program program(job(2, {"talk"}), next_to("few descriptors"));
   EXPECT_EQ(exit_code(program.wait()), 1);
   EXPECT_NE(
@@ -246,7 +260,7 @@ TEST_F(Launch, a_rank_without_dev_null_does_not_run) {
   EXPECT_EQ(program.output().find("output of 1"), std::string::npos);
 }
 
-TEST_F(Launch, rank_zero_has_the_standard_streams) {
+TEST_P(Launch, rank_zero_has_the_standard_streams) {
   Program program(job(3, {"talk"}));
   EXPECT_EQ(exit_code(program.wait()), 0);
   EXPECT_EQ(program.output(), "output of 0\n");
@@ -256,7 +270,7 @@ TEST_F(Launch, rank_zero_has_the_standard_streams) {
   }
 }
 
-TEST_F(Launch, a_flooding_rank_does_not_delay_a_signal) {
+TEST_P(Launch, a_flooding_rank_does_not_delay_a_signal) {
   Program program(job(3, {"flood"}), marked());
   program.wait_for_lines("ready", 3);
   const base::Stopwatch watch;
@@ -265,7 +279,7 @@ TEST_F(Launch, a_flooding_rank_does_not_delay_a_signal) {
   expect_no_processes_left(watch);
 }
 
-TEST_F(Launch, a_flooding_rank_does_not_hide_a_death) {
+TEST_P(Launch, a_flooding_rank_does_not_hide_a_death) {
   Program program(job(3, {"flood"}), marked());
   program.wait_for_lines("ready", 3);
   const pid_t victim = pid_of_rank(2, mark_);  // rank 1 floods and lives on
@@ -275,7 +289,7 @@ TEST_F(Launch, a_flooding_rank_does_not_hide_a_death) {
   EXPECT_NE(program.errors().find(death), std::string::npos);
 }
 
-TEST_F(Launch, a_line_without_end_is_printed_in_parts) {
+TEST_P(Launch, a_line_without_end_is_printed_in_parts) {
   Program program(job(2, {"line"}));
   EXPECT_EQ(exit_code(program.wait()), 0);
   const std::string errors = program.errors();
@@ -288,7 +302,7 @@ TEST_F(Launch, a_line_without_end_is_printed_in_parts) {
   EXPECT_LT(longest, size_t{256} << 10);
 }
 
-TEST_F(Launch, ranks_share_a_secret_that_no_other_job_has) {
+TEST_P(Launch, ranks_share_a_secret_that_no_other_job_has) {
   std::set<std::string> secrets;
   for (int i = 0; i < 2; ++i) {
     Program program(job(2, {"secret"}));
@@ -304,7 +318,7 @@ TEST_F(Launch, ranks_share_a_secret_that_no_other_job_has) {
   EXPECT_EQ(secrets.size(), 2);
 }
 
-TEST_F(Launch, ranks_get_rank_world_size_and_job) {
+TEST_P(Launch, ranks_get_rank_world_size_and_job) {
   Program program(job(2, {"input"}), {.input = "four"});
   EXPECT_EQ(exit_code(program.wait()), 0);
   const std::regex expected(

@@ -63,6 +63,14 @@ bool has_variable(const std::filesystem::path& process, const std::string& varia
   return environment.find(variable + '\0') != std::string::npos;
 }
 
+/// Returns whether launch_ranks has named the process so, or started it with its rank in the environment.
+bool is_rank(const std::filesystem::path& process, int rank) {
+  std::string name;
+  std::getline(std::ifstream(process / "comm"), name);
+  return name.ends_with(":" + std::to_string(rank)) ||
+         has_variable(process, "SHARDWISE_RANK=" + std::to_string(rank));
+}
+
 }  // namespace
 
 Program::Program(const std::vector<std::string>& argv, const Options& options)
@@ -169,10 +177,9 @@ std::vector<pid_t> processes_with(const std::string& variable) {
 }
 
 pid_t pid_of_rank(int rank, const std::string& mark) {
-  const std::string variable = "SHARDWISE_RANK=" + std::to_string(rank);
   for (const base::Stopwatch watch; watch.seconds() < scaled_s(kStartLimit); usleep(kPollInterval)) {
     for (const pid_t pid : processes_with(mark)) {
-      if (has_variable("/proc/" + std::to_string(pid), variable)) return pid;
+      if (is_rank("/proc/" + std::to_string(pid), rank)) return pid;
     }
   }
   ADD_FAILURE() << "no rank " << rank << " after " << kStartLimit << " s";
