@@ -14,15 +14,17 @@ struct Elements {
   float weight[N], gradient[N], exp_avg[N], exp_avg_sq[N];
 };
 
+/// Rounds each operation, as the CPU's loop without FMA instructions does (adamw_isa.cpp): the bits are
+/// equal.
 template <class T, int N>
 __device__ void update(Elements<N>& x, const AdamW<T>& by, float gradient_scale, float decay) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const float g = x.gradient[i] * gradient_scale;
-    const float m = fmaf(g - x.exp_avg[i], by.rate1, x.exp_avg[i]);
-    const float v = fmaf(x.exp_avg_sq[i], by.beta2, g * g * by.rate2);
-    const float change = by.step_size * m / fmaf(sqrtf(v), by.inverse_root, by.eps);
-    x.weight[i] = fmaf(x.weight[i], decay, -change);
+    const float m = x.exp_avg[i] + (g - x.exp_avg[i]) * by.rate1;
+    const float v = x.exp_avg_sq[i] * by.beta2 + g * g * by.rate2;
+    const float change = by.step_size * m / (sqrtf(v) * by.inverse_root + by.eps);
+    x.weight[i] = x.weight[i] * decay - change;
     x.exp_avg[i] = m;
     x.exp_avg_sq[i] = v;
     if (by.zeroes_gradient) x.gradient[i] = 0;

@@ -33,7 +33,9 @@ struct AdamW {
   float eps;
   bool zeroes_gradient;  // afterwards, for the next step's backward to add to
 };
-/// Updates weights and moments, and writes the rounded weights. T: float or __nv_bfloat16.
+/// Updates weights and moments, and writes the rounded weights; bit-equal to the CPU's loop without FMA. T:
+/// float or
+/// __nv_bfloat16.
 template <class T>
 void adamw(const AdamW<T>& step, cudaStream_t stream);
 
