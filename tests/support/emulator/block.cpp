@@ -121,9 +121,12 @@ void Block::end(Thread& thread) {
   Warp& warp = warps_[thread.warp()];
   --live_;
   warp.ended |= 1u << thread.lane();
-  for (const auto& other : threads_)
-    if (other->warp() == thread.warp() && other->state == State::in_warp && (other->mask & warp.ended) != 0)
-      throw Fault("warp: " + name(*other) + " waits for " + name(thread) + ", which has ended");
+  const size_t first = size_t{thread.warp()} * kWarp;
+  for (size_t i = first; i < std::min(first + kWarp, threads_.size()); ++i) {
+    const Thread& other = *threads_[i];
+    if (other.state == State::in_warp && (other.mask & warp.ended) != 0)
+      throw Fault("warp: " + name(other) + " waits for " + name(thread) + ", which has ended");
+  }
   if (waiting_ > 0)
     throw Fault("barrier: " + name(thread) + " ended while " + name(*first_waiting_) + " waits for it");
 }
