@@ -24,7 +24,8 @@ struct RmsNorm {
 template <class T>
 void rms_norm(const RmsNorm<T>& norm, cudaStream_t stream);
 
-/// Shapes: `dx`, `dy`, `x` [rows, h], `weight`, `weight_grad` [h], `rstd` [rows], `partial` [blocks, h].
+/// Shapes: `dx`, `dy`, `x`, `residual_grad` [rows, h], `weight`, `weight_grad` [h], `rstd` [rows], `partial`
+/// [blocks, h].
 template <class T>
 struct RmsNormBackward {
   T* dx;
@@ -34,7 +35,8 @@ struct RmsNormBackward {
   const float* rstd;
   int64_t rows;
   int h;
-  int blocks;  // one or two for each multiprocessor; at least 1
+  int blocks;                        // one or two for each multiprocessor; at least 1
+  const T* residual_grad = nullptr;  // is added to dx before it is rounded; null: 0
 };
 /// Computes dx, and adds Σ_rows dy · x · rstd to weight_grad. T: float or __nv_bfloat16.
 template <class T>

@@ -72,19 +72,29 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-/// Returns the sum over the block to all of its threads, in an order that only their number sets. `turn`
+/// Replaces each value by its sum over the block, in an order that only the number of threads sets. `turn`
 /// counts the block's sums: two in turn use different memory, so that one barrier is enough. The block has
 /// whole warps.
-__device__ inline float block_sum(float x, int turn) {
+template <int kCount>
+__device__ void block_sums(float (&values)[kCount], int turn) {
   struct Sums {
-    float of_warp[2][32];
+    float of_warp[2][kCount][32];
   };
-  auto& shared = block_shared<Sums>();
+  auto& shared = block_shared<Sums>().of_warp[turn % 2];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  x = warp_sum(x);
-  if (lane == 0) shared.of_warp[turn % 2][warp] = x;
+  for (int i = 0; i < kCount; ++i) {
+    const float sum = warp_sum(values[i]);
+    if (lane == 0) shared[i][warp] = sum;
+  }
   __syncthreads();
-  return warp_sum(lane < warps ? shared.of_warp[turn % 2][lane] : 0.0f);
+  for (int i = 0; i < kCount; ++i) values[i] = warp_sum(lane < warps ? shared[i][lane] : 0.0f);
+}
+
+/// Returns the sum over the block to all of its threads, as block_sums.
+__device__ inline float block_sum(float value, int turn) {
+  float values[1] = {value};
+  block_sums(values, turn);
+  return values[0];
 }
 
 }  // namespace shardwise::kernels::cuda

@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cmath>
 #include <random>
 #include <type_traits>
 #include <vector>
@@ -32,9 +33,17 @@ struct Values {
       wide.push_back(static_cast<double>(static_cast<float>(device.data()[i])));
     }
   }
+  const T* data() const { return device.data(); }
+
   DeviceArray<T> device;
   std::vector<double> wide;
 };
+
+/// The error of a value that is rounded to T once: half's least steps are 2⁻²⁴.
+template <class T>
+double rounding_to(double value) {
+  return kUnitOf<T> * std::abs(value) + (std::is_same_v<T, __half> ? 0x1p-25 : 0x1p-140);
+}
 
 /// The roundings of a sum of h products by the threads of a block, one after the other, and by the warps.
 inline double roundings(int h) {
