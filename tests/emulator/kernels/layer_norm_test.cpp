@@ -8,35 +8,16 @@
 #include <cmath>
 #include <vector>
 
+#include "tests/emulator/kernels/norm_reference.h"
 #include "tests/emulator/kernels/orders.h"
 #include "tests/emulator/kernels/values.h"
 
 namespace shardwise::kernels::cuda::layer_norm_test {
 namespace {
 
-constexpr double kEps = 1e-5;
-
-struct Shape {
-  int64_t rows;
-  int h;
-};
-
-struct Moments {
-  double mean = 0, rstd, size = 0;  // size: the mean of |x|
-};
-Moments moments_of(const double* x, int h) {
-  Moments m;
-  for (int i = 0; i < h; ++i) m.mean += x[i] / h;
-  for (int i = 0; i < h; ++i) m.size += std::abs(x[i]) / h;
-  double squares = 0;
-  for (int i = 0; i < h; ++i) squares += (x[i] - m.mean) * (x[i] - m.mean);
-  m.rstd = 1 / std::sqrt(squares / h + kEps);
-  return m;
-}
-
-/// The rows have the mean `mean`. An error of the kernel's mean moves all of a row's x − mean.
+/// The rows have the mean `mean`.
 template <class T>
-void check_forward(const Shape& shape, double mean) {
+void check_forward(const NormShape& shape, double mean) {
   const int h = shape.h;
   const size_t n = shape.rows * h;
   const Values<T> x(n, 1, mean), weight(h, 2, 1), bias(h, 3, 0);
@@ -46,34 +27,22 @@ void check_forward(const Shape& shape, double mean) {
                           shape.rows, h, static_cast<float>(kEps)},
              nullptr);
   cudaDeviceSynchronize();
-  const double error = roundings(h) * kUnit;
-  for (int64_t row = 0; row < shape.rows; ++row) {
-    const Moments m = moments_of(&x.wide[row * h], h);
-    const double of_mean = error * m.size, of_rstd = error + m.rstd * m.rstd * of_mean * of_mean;
-    ASSERT_NEAR(means.values()[row], m.mean, of_mean) << row << " of " << h;
-    ASSERT_NEAR(rstds.values()[row], m.rstd, of_rstd * m.rstd) << row << " of " << h;
-    for (int i = 0; i < h; ++i) {
-      const double scaled = (x.wide[row * h + i] - m.mean) * m.rstd * weight.wide[i];
-      ASSERT_NEAR(static_cast<float>(y.values()[row * h + i]), scaled + bias.wide[i],
-                  (of_rstd + 4 * kUnit) * std::abs(scaled) + of_mean * m.rstd * std::abs(weight.wide[i]) +
-                      kUnit * std::abs(bias.wide[i]) + rounding_to<T>(scaled + bias.wide[i]))
-          << row << " " << i << " of " << h;
-    }
-  }
+  expect_normalized<T>({y.values(), rstds.values(), means.values(), x.wide, weight.wide, &bias.wide}, shape);
 }
 
 enum class Wanted { both, weight, bias, none };
 
 template <class T>
 struct BackwardInputs {
-  explicit BackwardInputs(const Shape& shape)
+  explicit BackwardInputs(const NormShape& shape)
       : x(shape.rows * shape.h, 1, 3),
         dy(shape.rows * shape.h, 3, 0),
         residual(shape.rows * shape.h, 4, 0),
         weight(shape.h, 2, 1),
-        mean(shape.rows, [&](size_t row) { return float(moments_of(&x.wide[row * shape.h], shape.h).mean); }),
+        mean(shape.rows,
+             [&](size_t row) { return float(moments_of(&x.wide[row * shape.h], shape.h, true).mean); }),
         rstd(shape.rows,
-             [&](size_t row) { return float(moments_of(&x.wide[row * shape.h], shape.h).rstd); }) {}
+             [&](size_t row) { return float(moments_of(&x.wide[row * shape.h], shape.h, true).rstd); }) {}
   Values<T> x, dy, residual, weight;
   DeviceArray<float> mean, rstd;
 };
@@ -87,7 +56,7 @@ void check_gradient(const DeviceArray<float>& grad, bool is_wanted, const std::v
 }
 
 template <class T>
-void check_backward(const Shape& shape, int blocks, Wanted wanted, bool has_residual) {
+void check_backward(const NormShape& shape, int blocks, Wanted wanted, bool has_residual) {
   const int h = shape.h;
   const BackwardInputs<T> in(shape);
   const DeviceArray<T> dx(shape.rows * h);
@@ -138,16 +107,9 @@ void check_backward(const Shape& shape, int blocks, Wanted wanted, bool has_resi
   }
 }
 
-/// Widths of whole packs and of one element more, at the limits of one, two and four packs a thread.
-std::vector<Shape> shapes() {
-  if (is_sanitized()) return {{3, 1}, {3, 8}, {2, 100}, {2, 520}};
-  return {{0, 8},    {1, 1},    {3, 2},    {5, 7},    {2, 8},    {17, 64},  {3, 65},    {2, 256},  {1, 1000},
-          {1, 2048}, {2, 2056}, {1, 4096}, {2, 5001}, {1, 8192}, {1, 8200}, {1, 16384}, {1, 16392}};
-}
-
 TEST(CudaLayerNorm, ForwardMatchesFp64InEveryOrder) {
   in_every_order([] {
-    for (const Shape& shape : shapes()) {
+    for (const NormShape& shape : norm_shapes()) {
       check_forward<float>(shape, 0);
       check_forward<__nv_bfloat16>(shape, 0);
       check_forward<__half>(shape, 0);
@@ -162,7 +124,7 @@ TEST(CudaLayerNorm, ForwardKeepsTheDigitsOfRowsFarFromZero) {
 
 TEST(CudaLayerNorm, BackwardMatchesFp64InEveryOrder) {
   in_every_order([] {
-    for (const Shape& shape : shapes()) {
+    for (const NormShape& shape : norm_shapes()) {
       if (shape.h > 8200) continue;  // backward's packs end at 8192
       for (const int blocks : {1, 2}) {
         if (blocks > shape.rows) continue;
@@ -193,7 +155,7 @@ TEST(CudaLayerNorm, UnalignedRowsHaveTheSameMeaning) {
                                 at(weight.data(), 2), at(bias.data(), 3), 1, kH, static_cast<float>(kEps)},
                nullptr);
     cudaDeviceSynchronize();
-    const Moments m = moments_of(at(x.wide.data(), 1), kH);
+    const Moments m = moments_of(at(x.wide.data(), 1), kH, true);
     for (int i = 0; i < kH; ++i) {
       const double value = (at(x.wide.data(), 1)[i] - m.mean) * m.rstd * at(weight.wide.data(), 2)[i] +
                            at(bias.wide.data(), 3)[i];

@@ -8,27 +8,19 @@
 #include <cmath>
 #include <vector>
 
+#include "tests/emulator/kernels/norm_reference.h"
 #include "tests/emulator/kernels/orders.h"
 #include "tests/emulator/kernels/values.h"
 
 namespace shardwise::kernels::cuda::rms_norm_test {
 namespace {
 
-constexpr double kEps = 1e-5;
-
-struct Shape {
-  int64_t rows;
-  int h;
-};
-
 double rstd_of(const double* x, int h) {
-  double squares = 0;
-  for (int i = 0; i < h; ++i) squares += x[i] * x[i];
-  return 1 / std::sqrt(squares / h + kEps);
+  return moments_of(x, h, /*has_mean=*/false).rstd;
 }
 
 template <class T>
-void check_forward(const Shape& shape) {
+void check_forward(const NormShape& shape) {
   const size_t n = shape.rows * shape.h;
   const Values<T> x(n, 1, 0), weight(shape.h, 2, 1);
   const DeviceArray<T> y(n);
@@ -37,20 +29,11 @@ void check_forward(const Shape& shape) {
                       static_cast<float>(kEps)},
            nullptr);
   cudaDeviceSynchronize();
-  for (int64_t row = 0; row < shape.rows; ++row) {
-    const double expected = rstd_of(&x.wide[row * shape.h], shape.h);
-    ASSERT_NEAR(rstd.values()[row], expected, roundings(shape.h) * kUnit * expected) << row;
-    for (int i = 0; i < shape.h; ++i) {
-      const double value = x.wide[row * shape.h + i] * expected * weight.wide[i];
-      ASSERT_NEAR(static_cast<float>(y.values()[row * shape.h + i]), value,
-                  roundings(shape.h) * kUnit * std::abs(value) + rounding_to<T>(value))
-          << row << " " << i << " of " << shape.h;
-    }
-  }
+  expect_normalized<T>({y.values(), rstd.values(), {}, x.wide, weight.wide, nullptr}, shape);
 }
 
 template <class T>
-void check_backward(const Shape& shape, int blocks, bool has_residual) {
+void check_backward(const NormShape& shape, int blocks, bool has_residual) {
   const int h = shape.h;
   const size_t n = shape.rows * h;
   const Values<T> x(n, 1, 0), dy(n, 3, 0), weight(h, 2, 1), residual(n, 4, 0);
@@ -88,17 +71,9 @@ void check_backward(const Shape& shape, int blocks, bool has_residual) {
     ASSERT_NEAR(grad.values()[i], weight_grad[i], error * of_weight[i]) << i << " of " << h;
 }
 
-/// Widths of whole packs and of one element more, at the limits of one, two and four packs a thread;
-/// sanitizers take 50 times as long.
-std::vector<Shape> shapes() {
-  if (is_sanitized()) return {{3, 1}, {3, 8}, {2, 100}, {2, 520}};
-  return {{0, 8},    {1, 1},    {3, 2},    {5, 7},    {2, 8},    {17, 64},  {3, 65},    {2, 256},  {1, 1000},
-          {1, 2048}, {2, 2056}, {1, 4096}, {2, 5001}, {1, 8192}, {1, 8200}, {1, 16384}, {1, 16392}};
-}
-
 TEST(CudaRmsNorm, ForwardMatchesFp64InEveryOrder) {
   in_every_order([] {
-    for (const Shape& shape : shapes()) {
+    for (const NormShape& shape : norm_shapes()) {
       check_forward<float>(shape);
       check_forward<__nv_bfloat16>(shape);
       check_forward<__half>(shape);
@@ -108,7 +83,7 @@ TEST(CudaRmsNorm, ForwardMatchesFp64InEveryOrder) {
 
 TEST(CudaRmsNorm, BackwardMatchesFp64InEveryOrder) {
   in_every_order([] {
-    for (const Shape& shape : shapes()) {
+    for (const NormShape& shape : norm_shapes()) {
       if (shape.h > 8200) continue;  // backward's packs end at 8192
       for (const int blocks : {1, 2}) {
         if (blocks > shape.rows) continue;
