@@ -20,8 +20,11 @@ __device__ T sum(float x, float y, float bias) {
   return sum<T>(x, static_cast<float>(sum<T>(y, bias)));
 }
 
+/// A multiprocessor may have one block of four packs of 8: for two, ptxas would spill on sm_80. 0: it
+/// chooses.
 template <class Norm, class T, int N, int kPacks>
-__global__ void __launch_bounds__(kMostRowThreads) add_norm_rows(Addition<T> add, NormRows<T> norm) {
+__global__ void __launch_bounds__(kMostRowThreads, /*least blocks=*/kPacks* N == 32 ? 1 : 0)
+    add_norm_rows(Addition<T> add, NormRows<T> norm) {
   const int64_t row = blockIdx.x, at = row * norm.h;
   RowPart<T, N, kPacks> xs, ys, biases;
   xs.load(add.x + at, norm.h);
