@@ -32,8 +32,8 @@ struct Case {
   int heads() const { return a + 2 * k; }
   size_t size() const { return s * b * heads() * d; }
   size_t size_of(int part_heads) const { return s * b * part_heads * (d + gap) + shift; }
-  /// Rows 0 and 1 of the odd sequences may be padding.
-  int64_t begin(int batch) const { return batch % 2 == 1 ? std::min<int64_t>(2, s) : 0; }
+  /// The first rows of the odd sequences may be padding, of which some would have negative positions.
+  int64_t begin(int batch) const { return batch % 2 == 1 ? std::min<int64_t>(kFirst + 2, s) : 0; }
   int64_t position(int64_t row, int batch) const {
     if (positions == Positions::of_each) return row + 2 * batch;
     return std::max<int64_t>(0, kFirst + row - (positions == Positions::padded ? begin(batch) : 0));
@@ -247,7 +247,7 @@ void check_backward(const Case& c, bool wants_q = true, bool wants_k = true) {
 /// Widths of whole packs and of others; all, some or no elements are rotated; at the limits of a warp.
 std::vector<Case> cases() {
   if (is_sanitized())
-    return {{2, 2, 3, 1, 7, 2}, {3, 2, 2, 1, 64, 32}, {1, 3, 4, 2, 80, 16, 1, Positions::padded, true}};
+    return {{2, 2, 3, 1, 7, 2}, {3, 2, 2, 1, 64, 32}, {5, 2, 4, 2, 80, 16, 1, Positions::padded, true}};
   return {{0, 2, 2, 1, 64, 32},
           {2, 0, 2, 1, 64, 32},
           {2, 2, 3, 1, 1, 0},
