@@ -49,6 +49,7 @@ cuda-all: ## compile the GPU kernels for all supported GPUs, build-cuda/cuda
 	@tools/setup cuda
 	@$(CMAKE) --preset release -B build-cuda "-DSHARDWISE_CUDA_ARCHITECTURES=sm_80;sm_90;sm_100;compute_100" >/dev/null
 	@$(CMAKE) --build build-cuda -j $(JOBS) --target cuda_kernels
+	@for arch in sm_80 sm_90 sm_100; do tools/kernel_report --build build-cuda --arch $$arch >/dev/null || exit 1; done
 
 PREFIX ?= /usr/local
 install: build ## install the program and the library, and the planner's page if it is built: make install PREFIX=DIR (docs/library.md)
