@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "shardwise/base/clock.h"
 #include "tests/launch/program.h"
@@ -258,6 +260,29 @@ TEST_P(Launch, a_rank_without_dev_null_does_not_run) {
       std::string::npos)
       << program.errors();
   EXPECT_EQ(program.output().find("output of 1"), std::string::npos);
+}
+
+/// Whatever the test itself has inherited.
+TEST_F(JobTest, copies_have_the_descriptors_of_executed_ranks) {
+  const auto counts = [](const Program::Options& options) {
+    Program program(job(3, {"descriptors"}), options);
+    EXPECT_EQ(exit_code(program.wait()), 0);
+    std::multiset<std::string> lines;
+    std::istringstream errors(program.errors());
+    for (std::string line; std::getline(errors, line);) lines.insert(line);
+    EXPECT_EQ(lines.size(), 3u) << program.errors();
+    return lines;
+  };
+  EXPECT_EQ(counts({}), counts({.environment = {"SHARDWISE_TEST_EXECUTES=1"}}));
+}
+
+TEST_P(Launch, copies_are_named_by_their_rank) {
+  Program program(job(2, {"wait"}), marked());
+  program.wait_for_lines("ready", 2);
+  const pid_t rank = pid_in(program.wait_for_lines("[rank 1] ready", 1)[0]);
+  std::string name;
+  std::getline(std::ifstream("/proc/" + std::to_string(rank) + "/comm"), name);
+  EXPECT_EQ(name, GetParam() ? "exe" : "launch_job:1");
 }
 
 TEST_P(Launch, rank_zero_has_the_standard_streams) {
