@@ -91,6 +91,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   plan/machine_file.h
   plan/memory.h
   plan/micro_batch_costs.h
+  plan/one_block_stages.h
   plan/operation_time.h
   plan/operations.h
   plan/parameter_sums.h
