@@ -19,8 +19,6 @@ struct TerminationSignal {
 /// such object exists at a time.
 class LaunchSignals {
  public:
-  static constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
-
   /// Errors: c10::Error if the system cannot create a pipe.
   LaunchSignals();
   ~LaunchSignals();
@@ -35,6 +33,8 @@ class LaunchSignals {
   const sigset_t& mask_before() const { return mask_before_; }
 
  private:
+  static constexpr std::array kSignals{SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+
   sigset_t mask_before_;
   std::array<struct sigaction, kSignals.size()> actions_before_;
 };

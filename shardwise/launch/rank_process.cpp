@@ -19,7 +19,6 @@
 #include "shardwise/base/console.h"
 #include "shardwise/base/environment.h"
 #include "shardwise/base/exit.h"
-#include "shardwise/launch/launch_signals.h"
 
 namespace shardwise::launch {
 namespace {
@@ -98,15 +97,6 @@ void close_descriptors() {
     if (const int flags = fcntl(descriptor, F_GETFD); flags >= 0 && (flags & FD_CLOEXEC)) close(descriptor);
 }
 
-/// Signals with a handler get their default action back.
-void forget_handlers() {
-  for (const int number : LaunchSignals::kSignals) {
-    struct sigaction action {};
-    sigaction(number, nullptr, &action);
-    if (action.sa_handler != SIG_IGN) signal(number, SIG_DFL);
-  }
-}
-
 /// Names the process as `ps` and `top` show it: shardwise:3.
 void name_process(int rank) {
   const std::string number = ":" + std::to_string(rank);
@@ -133,7 +123,6 @@ pid_t start_copy(const LaunchSettings& job, int rank, int standard_error) {
   std::fflush(nullptr);  // else the copy prints it, too
   const pid_t pid = fork();
   if (pid != 0) return pid;
-  forget_handlers();
   become_rank(job, rank, launcher, standard_error);
   name_process(rank);
   call_main(job, variables_of(job, rank));
