@@ -4,7 +4,9 @@
 #include <cuda_fp16.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -21,6 +23,10 @@ template <class T>
 inline constexpr double kUnitOf = std::is_same_v<T, float>    ? kUnit
                                   : std::is_same_v<T, __half> ? 0x1p-11
                                                               : 0x1p-8;
+
+/// The error of a rounding to T below its normal numbers.
+template <class T>
+inline constexpr double kTinyOf = std::is_same_v<T, __half> ? 0x1p-25 : 0x1p-126;
 
 /// n values of T, as T and widened.
 template <class T>
@@ -43,6 +49,27 @@ struct Values {
 template <class T>
 double rounding_to(double value) {
   return kUnitOf<T> * std::abs(value) + (std::is_same_v<T, __half> ? 0x1p-25 : 0x1p-140);
+}
+
+/// The relative errors of CUDA's expf(x), __expf(x) and __fdividef, in units of kUnit, which is half a unit
+/// in the last place. Source: CUDA C++ Programming Guide, mathematical functions.
+inline constexpr double kExpUnits = 4, kFastDivideUnits = 4;
+inline double fast_exp_units(double x) {
+  return 4 + 2 * 1.173 * std::abs(x);
+}
+
+/// Returns whether two elements have equal bits: tells −0 from 0.
+template <class T>
+bool same_bits(const T& a, const T& b) {
+  return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
+
+/// Returns how many of the elements are NaN.
+template <class T>
+size_t count_nan(std::span<const T> elements) {
+  size_t count = 0;
+  for (const T& element : elements) count += std::isnan(static_cast<float>(element)) ? 1 : 0;
+  return count;
 }
 
 /// The roundings of a sum of h products by the threads of a block, one after the other, and by the warps.
