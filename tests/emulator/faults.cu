@@ -86,6 +86,11 @@ __global__ void sum_warp(float* out, Divergence divergence) {
   out[threadIdx.x] = sum;
 }
 
+__global__ void rank_each_lane(unsigned* out) {
+  const unsigned lane = threadIdx.x % 32, equal = __match_any_sync(~0u, lane % 3);
+  out[threadIdx.x] = 100 * __popc(equal & ((1u << lane) - 1)) + __shfl_up_sync(~0u, lane, 2);
+}
+
 }  // namespace
 
 void reverse(float* out, const float* in, int rows, bool waits, cudaStream_t stream) {
@@ -115,6 +120,10 @@ void twice(float* to, const float* from, int n, cudaStream_t stream) {
 
 void sum_of_warp(float* out, Divergence divergence, cudaStream_t stream) {
   launch(sum_warp, 1, kThreads, stream, out, divergence);
+}
+
+void rank_lanes(unsigned* out, cudaStream_t stream) {
+  launch(rank_each_lane, 1, kThreads, stream, out);
 }
 
 }  // namespace shardwise::emulator_faults

@@ -27,6 +27,9 @@ void pass_on(float* to, float* from, unsigned* flag, int blocks, bool releases, 
              cudaStream_t stream);
 /// to[i] = 2·from[i].
 void twice(float* to, const float* from, int n, cudaStream_t stream);
+/// out[i] = 100 times the number of lower lanes that are equal modulo 3, plus the lane two below, or the own
+/// one.
+void rank_lanes(unsigned* out, cudaStream_t stream);
 
 // Errors of threads that do not go together.
 

@@ -75,6 +75,16 @@ size_t run_warp(Divergence divergence) {
   return out.wrong([](size_t i) { return i < 32 ? 496.0f : 496.0f + 32 * 32; });
 }
 
+size_t run_lanes() {
+  const DeviceArray<unsigned> out(kThreads);
+  rank_lanes(out.data(), nullptr);
+  cudaDeviceSynchronize();
+  return out.wrong([](size_t i) {
+    const auto lane = static_cast<unsigned>(i % 32);
+    return 100 * (lane / 3) + (lane < 2 ? lane : lane - 2);
+  });
+}
+
 /// Slices are copied to the device in one stream and doubled in another, through two slots in turn.
 /// `waits_for_copy`, `waits_for_use`: the events between the streams. `waits_for_all`: the host, before it
 /// reads.
@@ -124,6 +134,7 @@ const std::map<std::string, std::function<size_t()>> kCases = {
     {"no-flag", [] { return run_pass_on(true, true, false); }},
     {"crowded", run_crowded},
     {"warp", [] { return run_warp(Divergence::none); }},
+    {"lanes", run_lanes},
     {"other-barrier", [] { return run_warp(Divergence::other_barrier); }},
     {"early-exit", [] { return run_warp(Divergence::early_exit); }},
     {"longer-loop", [] { return run_warp(Divergence::longer_loop); }},

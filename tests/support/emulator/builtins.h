@@ -42,4 +42,16 @@ template <class T>
   return other;
 }
 
+/// Returns the lanes of the mask that gave the same value.
+template <class T>
+[[gnu::always_inline]] inline unsigned equal_lanes(unsigned mask, T value) {
+  static_assert(sizeof(T) <= sizeof(uint64_t) && std::is_integral_v<T>);
+  const auto own = static_cast<uint64_t>(value);
+  const uint64_t* all = warp_values(mask, own);
+  unsigned equal = 0;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if ((mask >> lane & 1) != 0 && all[lane] == own) equal |= 1u << lane;
+  return equal;
+}
+
 }  // namespace shardwise::emulator

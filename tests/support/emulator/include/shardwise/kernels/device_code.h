@@ -41,6 +41,18 @@ template <class T>
   return ::shardwise::emulator::shuffled(mask, value, ::shardwise::emulator::lane() + static_cast<int>(by),
                                          width);
 }
+template <class T>
+[[gnu::always_inline]] inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32) {
+  return ::shardwise::emulator::shuffled(mask, value, ::shardwise::emulator::lane() - static_cast<int>(by),
+                                         width);
+}
+template <class T>
+[[gnu::always_inline]] inline unsigned __match_any_sync(unsigned mask, T value) {
+  return ::shardwise::emulator::equal_lanes(mask, value);
+}
+inline int __popc(unsigned bits) {
+  return __builtin_popcount(bits);
+}
 
 inline unsigned atomicAdd(unsigned* to, unsigned value) {
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
@@ -49,6 +61,13 @@ inline unsigned atomicAdd(unsigned* to, unsigned value) {
 /// Bits of approximate instructions differ on a GPU.
 inline float rsqrtf(float x) {
   return 1.0f / std::sqrt(x);
+}
+inline float __expf(float x) {
+  return std::exp(x);
+}
+/// Is 0 where CUDA's is: 2^126 < |y| < 2^128.
+inline float __fdividef(float x, float y) {
+  return std::fabs(y) > 0x1p126f && std::isfinite(y) ? 0.0f : x / y;
 }
 
 namespace shardwise::kernels::cuda {
