@@ -4,14 +4,7 @@
 
 namespace shardwise::kernels::cuda {
 
-/// Whether this is the build of a sanitizer, in which a thread takes 50 times as long.
-constexpr bool is_sanitized() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;
-#else
-  return false;
-#endif
-}
+using emulator::is_sanitized;
 
 /// Calls check() in each kind of order.
 template <class Check>

@@ -24,6 +24,9 @@ struct Settings {
 /// Sets them for what is queued from now on. Nothing may be queued.
 void set(const Settings& settings);
 
+/// Returns whether a sanitizer watches this program: a thread then takes 50 times as long.
+bool is_sanitized();
+
 /// Queues a kernel; `body` is what each thread runs. Errors: Fault if a block would have no thread or more
 /// than 1,024, or if the grid is empty or too large. A Fault of the kernel is thrown by what waits for it.
 void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()> body);

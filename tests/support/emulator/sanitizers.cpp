@@ -1,6 +1,16 @@
 #include "tests/support/emulator/sanitizers.h"
 
+#include "tests/support/emulator/emulator.h"
+
 namespace shardwise::emulator {
+
+bool is_sanitized() {
+#if defined(__SANITIZE_ADDRESS__) || defined(SHARDWISE_EMULATOR_TSAN)
+  return true;
+#else
+  return false;
+#endif
+}
 
 #if defined(SHARDWISE_EMULATOR_TSAN)
 
