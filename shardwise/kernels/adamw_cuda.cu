@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "shardwise/kernels/chunk_cuda.h"
-#include "shardwise/kernels/row_cuda.h"
+#include "shardwise/kernels/pack_rows_cuda.h"
 
 namespace shardwise::kernels::cuda {
 namespace {
@@ -31,41 +31,39 @@ __device__ void update(Elements<N>& x, const AdamW<T>& by, float gradient_scale,
   }
 }
 
-template <int N>
-__device__ void copy(float (&to)[N], const float* from) {
-  constexpr int kPack = N % 4 == 0 ? 4 : 1;
-#pragma unroll
-  for (int i = 0; i < N; i += kPack)
-    *reinterpret_cast<Pack<float, kPack>*>(to + i) = *reinterpret_cast<const Pack<float, kPack>*>(from + i);
-}
-template <int N>
-__device__ void copy(float* to, const float (&from)[N]) {
-  constexpr int kPack = N % 4 == 0 ? 4 : 1;
-#pragma unroll
-  for (int i = 0; i < N; i += kPack)
-    *reinterpret_cast<Pack<float, kPack>*>(to + i) = *reinterpret_cast<const Pack<float, kPack>*>(from + i);
-}
-
-/// Updates N elements from element `at` on.
+/// Updates pack `pack` of N elements of what begins at `tensor`'s pointers.
 template <class T, int N>
-__device__ void update_at(const AdamWTensor<T>& tensor, int64_t at, const AdamW<T>& by,
-                          float gradient_scale) {
+__device__ void update_pack(const AdamWTensor<T>& tensor, int pack, const AdamW<T>& by,
+                            float gradient_scale) {
   Elements<N> x;
-  copy(x.weight, tensor.weights + at);
-  copy(x.gradient, tensor.gradient + at);
-  copy(x.exp_avg, tensor.exp_avg + at);
-  copy(x.exp_avg_sq, tensor.exp_avg_sq + at);
+  load_floats(x.weight, tensor.weights, pack);
+  load_floats(x.gradient, tensor.gradient, pack);
+  load_floats(x.exp_avg, tensor.exp_avg, pack);
+  load_floats(x.exp_avg_sq, tensor.exp_avg_sq, pack);
   update(x, by, gradient_scale, tensor.decay);
-  copy(tensor.weights + at, x.weight);
-  copy(tensor.exp_avg + at, x.exp_avg);
-  copy(tensor.exp_avg_sq + at, x.exp_avg_sq);
-  if (by.zeroes_gradient) copy(tensor.gradient + at, x.gradient);
+  store_floats(tensor.weights, pack, x.weight);
+  store_floats(tensor.exp_avg, pack, x.exp_avg);
+  store_floats(tensor.exp_avg_sq, pack, x.exp_avg_sq);
+  if (by.zeroes_gradient) store_floats(tensor.gradient, pack, x.gradient);
   if constexpr (!std::is_same_v<T, float>) {
     Pack<T, N> rounded;
 #pragma unroll
     for (int i = 0; i < N; ++i) rounded.at[i] = static_cast<T>(x.weight[i]);
-    *reinterpret_cast<Pack<T, N>*>(tensor.rounded + at) = rounded;
+    as_packs<N>(tensor.rounded)[pack] = rounded;
   }
+}
+
+/// Returns the part of the tensor from element `begin` on.
+template <class T>
+__device__ AdamWTensor<T> part_of(const AdamWTensor<T>& x, int64_t begin) {
+  T* const rounded = std::is_same_v<T, float> ? nullptr : global(x.rounded) + begin;
+  return {global(x.weights) + begin,
+          global(x.gradient) + begin,
+          global(x.exp_avg) + begin,
+          global(x.exp_avg_sq) + begin,
+          rounded,
+          x.n - begin,
+          x.decay};
 }
 
 template <class T>
@@ -80,21 +78,15 @@ template <class T>
 __global__ void __launch_bounds__(kChunkThreads) adamw_chunks(const AdamW<T> by) {
   constexpr int kPack = 16 / sizeof(T);
   const Chunk chunk = chunk_of_block(by.chunks);
-  AdamWTensor<T> tensor = by.tensors[chunk.tensor];
-  tensor = {global(tensor.weights),
-            global(tensor.gradient),
-            global(tensor.exp_avg),
-            global(tensor.exp_avg_sq),
-            global(tensor.rounded),
-            tensor.n,
-            tensor.decay};
+  const AdamWTensor<T> tensor = part_of(by.tensors[chunk.tensor], chunk.begin);
   const float gradient_scale = by.gradient_scale == nullptr ? 1.0f : *by.gradient_scale;
-  const int n = elements_of(chunk, tensor.n), packs = is_aligned_tensor(tensor) ? n / kPack : 0;
+  const int n = tensor.n < kChunkElements ? static_cast<int>(tensor.n) : kChunkElements;
+  const int packs = is_aligned_tensor(tensor) ? n / kPack : 0;
   for (int pack = threadIdx.x; pack < packs; pack += kChunkThreads)
-    update_at<T, kPack>(tensor, chunk.begin + pack * kPack, by, gradient_scale);
+    update_pack<T, kPack>(tensor, pack, by, gradient_scale);
 #pragma unroll 1
   for (int i = packs * kPack + threadIdx.x; i < n; i += kChunkThreads)
-    update_at<T, 1>(tensor, chunk.begin + i, by, gradient_scale);
+    update_pack<T, 1>(tensor, i, by, gradient_scale);
 }
 
 }  // namespace

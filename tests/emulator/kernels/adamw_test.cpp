@@ -107,7 +107,7 @@ struct Tensor {
             gradient.device.data() + offset,
             exp_avg.device.data() + offset,
             exp_avg_sq.device.data() + offset,
-            rounded.data() + offset,
+            std::is_same_v<T, float> ? nullptr : rounded.data() + offset,
             n,
             decay};
   }
@@ -137,8 +137,6 @@ void expect_step(const Tensor<T>& x, float decay, bool zeroes) {
     ASSERT_NEAR(updated, weight, error) << i << " of " << x.n;
     if constexpr (!std::is_same_v<T, float>) {
       ASSERT_EQ(static_cast<float>(x.rounded.values()[i]), static_cast<float>(static_cast<T>(updated))) << i;
-    } else {
-      ASSERT_TRUE(std::isnan(x.rounded.values()[i]));
     }
     ASSERT_EQ(x.gradient.device.values()[i], zeroes ? 0.0f : static_cast<float>(x.gradient.wide[i])) << i;
   }
