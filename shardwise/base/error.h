@@ -48,8 +48,8 @@ std::string without_code(std::string text);
 /// first, the quoted error's.
 std::string with_code_last(const std::string& text);
 
-/// Returns `text`, which may quote a file, as a terminal can show it: \xNN stands for each byte of a control
-/// character and for each byte that is not part of valid UTF-8.
+/// Returns `text`, which may quote a file, as a terminal can show it: `\xNN` stands for each byte of a
+/// control character and for each byte that is not part of valid UTF-8.
 std::string printable(std::string_view text);
 
 /// Returns `text`, which a user or a file gave, for a message: printable, and cut, with "..." at its end, if
