@@ -25,7 +25,10 @@ Layout make_layout(const Config& config, int tp);
 
 /// What one rank has of them.
 struct LocalRanges {
-  base::Range heads, kv_heads, ffn, vocab;
+  base::Range heads;     // query heads
+  base::Range kv_heads;  // KV heads, which other ranks may have too
+  base::Range ffn;       // features inside the MLP
+  base::Range vocab;     // vocabulary rows
 };
 /// Returns make_layout(config, tp) at `rank`, without the ranges of the others. Arguments as there.
 LocalRanges local_ranges(const Config& config, int tp, int rank);

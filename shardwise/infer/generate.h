@@ -27,7 +27,7 @@ struct Request {
 /// Returns the capacity of a request's KV cache in tokens. The last generated token is never an input.
 int64_t cache_capacity(const Request& request);
 
-constexpr int64_t kMostDrafted = nn::kRowsOneByOne - 1;
+constexpr int64_t kMostDrafted = nn::kRowsOneByOne - 1;  // the last sampled token has a row too
 
 /// Limits of one forward. They affect the generated tokens only through rounding.
 struct Batching {

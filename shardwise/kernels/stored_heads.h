@@ -15,10 +15,11 @@ struct StoredHeads {
 
 /// New rows of several heads, [k, rows, d]; the d elements of a row are contiguous.
 struct NewRows {
-  const void* data;
-  at::ScalarType dtype;
-  int64_t rows;
-  int64_t head, row;  // strides, in elements
+  const void* data;      // the first element; not owned
+  at::ScalarType dtype;  // of the elements
+  int64_t rows;          // of each head
+  int64_t head;          // stride of heads, in elements
+  int64_t row;           // stride of rows, in elements
 
   /// Views `heads` [k, rows, d].
   static NewRows of(const at::Tensor& heads);

@@ -15,6 +15,7 @@ inline constexpr int kUsageErrorExitCode = 2;
 /// the other ranks complete their work.
 inline constexpr int kCheckFailedExitCode = 3;
 
+/// How launch_ranks starts the ranks.
 struct LaunchOptions {
   /// Called before a rank is started, when the signals of this process are recorded.
   std::function<void()> before_start = {};

@@ -10,11 +10,13 @@ namespace shardwise::nn {
 /// The cached keys (after rotary) and values of one sequence, for one rank's KV heads in every layer.
 /// Cost: 2·layers·k·capacity·d elements; in int8 also a float for every d of them.
 struct Cache {
+  /// What is cached for one layer.
   struct Layer {
-    kernels::StoredHeads keys, values;
+    kernels::StoredHeads keys;    // after rotary
+    kernels::StoredHeads values;  // of the same tokens
   };
-  std::vector<Layer> layers;
-  int64_t length = 0;  // cached tokens; equal in every layer between two forwards
+  std::vector<Layer> layers;  // in the order of the forward
+  int64_t length = 0;         // cached tokens; equal in every layer between two forwards
 
   /// Allocates a cache for `capacity` tokens, in the model's dtype or in int8 (at::kChar).
   static Cache empty(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t capacity,

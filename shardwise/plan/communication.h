@@ -46,7 +46,10 @@ Passes embedding_communication(const Workload& workload, int rank);
 Passes block_communication(const Workload& workload, int rank, int64_t layer);
 /// The collectives of a block's layers, each of which overlaps with its layer's own products.
 struct LayerPasses {
-  Passes qkv, out, up, down;  // the last two are empty without an MLP
+  Passes qkv;   // of the projection to queries, keys and values
+  Passes out;   // of the projection after attention
+  Passes up;    // of the MLP's first GEMM; empty without an MLP
+  Passes down;  // of the MLP's last GEMM; empty without an MLP
 };
 /// Returns the collectives of a block layer by layer. Nothing is recomputed, and the batch is not split.
 LayerPasses layer_communication(const Workload& workload, int rank, int64_t layer);

@@ -34,9 +34,10 @@ struct InferenceDegrees {
 
 /// Bytes of a rank at the peak.
 struct InferenceMemory {
-  int64_t weights = 0;
+  int64_t weights = 0;  // as they are stored, quantized or not
   int64_t cache = 0;    // keys and values, or latents, of all texts of the replica at their full length
   int64_t buffers = 0;  // what else is live at the peak of a forward
+  /// Returns the sum.
   int64_t total() const { return weights + cache + buffers; }
 };
 
@@ -46,6 +47,7 @@ struct ForwardTime {
   double tensor_parallel = 0;  // collectives
   double expert_parallel = 0;  // all_to_alls, if several replicas share experts
   double pipeline = 0;         // messages between stages
+  /// Returns the sum.
   double total() const { return compute + tensor_parallel + expert_parallel + pipeline; }
   /// Adds the parts of another time.
   ForwardTime& operator+=(const ForwardTime& more);
@@ -53,11 +55,11 @@ struct ForwardTime {
 
 /// A way to generate, with what it takes.
 struct InferencePlan {
-  InferenceDegrees degrees;
-  InferenceMemory memory;  // of a rank of the stage that needs the most
-  ForwardTime prompts;     // of all texts of a replica: the time to the last first token
-  ForwardTime token;       // one of each text, in the middle of generation: all at once, stage by stage
-  int64_t peak_stage = 0;  // the pipeline stage that needs the most memory
+  InferenceDegrees degrees;  // how generation is split
+  InferenceMemory memory;    // of a rank of the stage that needs the most
+  ForwardTime prompts;       // of all texts of a replica: the time to the last first token
+  ForwardTime token;         // one of each text, in the middle of generation: all at once, stage by stage
+  int64_t peak_stage = 0;    // the pipeline stage that needs the most memory
   /// Seconds in which each text gets a token if its replica's texts are pp micro-batches that fill the
   /// pipeline; no value with one stage, or with fewer texts than stages.
   std::optional<double> pipelined_token = {};

@@ -13,14 +13,16 @@ namespace shardwise::plan {
 
 /// The rates of an operation on weights, or on keys and values.
 struct ReadRates {
-  Rate from_memory, from_cache;  // if no cache holds them, and if one does
+  Rate from_memory;  // if no cache holds them
+  Rate from_cache;   // if a cache holds them all
 };
 
 /// The rates of attention to cached keys and values, in their elements. Reading them and multiplying queries
 /// by them both take time, so it is measured with one query head for each key and with several.
 struct CachedAttentionRates {
-  static constexpr double kQueries = 4;  // of `shared`
-  ReadRates one_query, shared;
+  static constexpr double kQueries = 4;  // query heads for each key in `shared`
+  ReadRates one_query;                   // one query head for each key
+  ReadRates shared;                      // kQueries query heads for each key
 
   /// Returns the seconds of attention to `elements`, each of which `queries` heads read.
   double seconds(double elements, double queries, double memory_share) const;
@@ -28,7 +30,9 @@ struct CachedAttentionRates {
 
 /// Rates of a device, all of whose node's devices work at once.
 struct InferenceRates {
-  ReadRates bf16, int8, int4;             // of products with packed weights, in FLOP by the number of rows
+  ReadRates bf16;                         // of products with packed bf16 weights, in FLOP by number of rows
+  ReadRates int8;                         // of products with int8 weights, likewise
+  ReadRates int4;                         // of products with int4 weights, likewise
   CachedAttentionRates cached_attention;  // of a token of each text
   Rate reading;                           // of bytes that are read again and again, in bytes by their number
   double seconds_per_product;             // to start one, which the rates of products leave out

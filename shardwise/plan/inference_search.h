@@ -10,12 +10,14 @@ namespace shardwise::plan {
 
 /// Degrees that the search must keep; nullopt: it tries all.
 struct InferencePins {
-  std::optional<int64_t> tp = {}, pp = {}, ep = {};
+  std::optional<int64_t> tp = {};  // tensor parallelism
+  std::optional<int64_t> pp = {};  // pipeline stages of a replica
+  std::optional<int64_t> ep = {};  // ranks that share the experts of a block
 };
 
 /// A split that cannot run.
 struct RefusedInference {
-  InferenceDegrees degrees;
+  InferenceDegrees degrees;  // of the split
   std::string reason;        // one
   int64_t needed_bytes = 0;  // if the reason is memory
 };

@@ -17,12 +17,14 @@ struct ObservedStep {
   double communication;  // planned: collectives
   double measured;       // of both
 
+  /// Returns the planned seconds of both.
   double planned() const { return compute + communication; }
 };
 
 /// What measured times are of planned ones.
 struct Correction {
-  double compute = 1, communication = 1;
+  double compute = 1;        // factor of the time of operations and the optimizer's sweeps
+  double communication = 1;  // factor of the time of collectives
 
   /// Returns the seconds of a step, corrected.
   double seconds(const ObservedStep& step) const {

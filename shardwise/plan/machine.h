@@ -52,8 +52,10 @@ struct OperationRates {
 
 /// The times of collectives among that many ranks of one node. Work is the bytes that a rank sends.
 struct MeasuredCollectives {
-  int64_t ranks;
-  Rate all_reduce, all_gather, reduce_scatter;
+  int64_t ranks;        // t, in the group
+  Rate all_reduce;      // whose work is 2(t − 1)/t of the tensor's bytes
+  Rate all_gather;      // whose work is (t − 1)/t of the result's bytes
+  Rate reduce_scatter;  // whose work is (t − 1)/t of the input's bytes
 };
 
 /// Nodes of equal devices.

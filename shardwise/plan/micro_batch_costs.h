@@ -13,15 +13,16 @@ namespace shardwise::plan {
 
 /// The costs of a block, or of what the first or the last stage has besides.
 struct LayerCosts {
-  double forward = 0, backward = 0;  // seconds of computation
-  double tensor_parallel = 0;        // seconds of collectives that no product hides, forward and backward
-  double context_parallel = 0;       // seconds of its collectives
-  double expert_parallel = 0;        // seconds of its exchanges
-  int64_t saved_bytes = 0;           // for backward
-  int64_t parameters = 0;            // elements of the rank's shards, but for those of experts
-  int64_t trained_parameters = 0;    // of these, those that are not frozen
-  int64_t expert_parameters = 0;     // elements of the rank's experts
-  int64_t synchronized = 0;          // elements whose gradients tensor-parallel ranks sum after the step
+  double forward = 0;              // seconds of computation
+  double backward = 0;             // seconds of computation, also of what is recomputed
+  double tensor_parallel = 0;      // seconds of collectives that no product hides, forward and backward
+  double context_parallel = 0;     // seconds of its collectives
+  double expert_parallel = 0;      // seconds of its exchanges
+  int64_t saved_bytes = 0;         // for backward
+  int64_t parameters = 0;          // elements of the rank's shards, but for those of experts
+  int64_t trained_parameters = 0;  // of these, those that are not frozen
+  int64_t expert_parameters = 0;   // elements of the rank's experts
+  int64_t synchronized = 0;        // elements whose gradients tensor-parallel ranks sum after the step
   /// Returns the seconds of collectives.
   double communication() const { return tensor_parallel + context_parallel + expert_parallel; }
   /// Adds the costs of another layer.
@@ -29,9 +30,11 @@ struct LayerCosts {
 };
 
 /// Bytes that are live at the peak of a pass beside the model states and what the stage's blocks save, but
-/// for those of experts: of a stage with the embedding, with neither embedding nor head, and with the head.
+/// for those of experts.
 struct StageBuffers {
-  int64_t first = 0, inner = 0, last = 0;  // in that order
+  int64_t first = 0;  // of a stage with the embedding
+  int64_t inner = 0;  // of a stage with neither embedding nor head
+  int64_t last = 0;   // of a stage with the head
 };
 
 /// Returns the buffers of each kind of stage. `workload`: as for MicroBatchCosts. Does not depend on its ep.

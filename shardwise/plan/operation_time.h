@@ -15,15 +15,17 @@ struct ReadWeight {
 
 /// Attention of a new token of each text to its cache.
 struct CachedAttention {
-  double flop = 0, elements = 0;  // of keys and values, or latents, that are read
-  double queries = 1;             // heads that read each of them
-  int64_t bytes = 0;              // of the elements
-  double memory_share = 1;        // of the bytes; a cache of the processor holds the others
+  double flop = 0;          // of the products of queries with keys, and of scores with values
+  double elements = 0;      // of keys and values, or latents, that are read
+  double queries = 1;       // heads that read each of them
+  int64_t bytes = 0;        // of the elements
+  double memory_share = 1;  // of the bytes; a cache of the processor holds the others
 };
 
 /// The time of operations on elements of one size.
 class OperationTime {
  public:
+  /// `machine`: outlives this object; `element_bytes`: of the operands.
   OperationTime(const Machine& machine, int64_t element_bytes)
       : machine_(machine), rates_(machine.rates(element_bytes)), element_bytes_(element_bytes) {}
 

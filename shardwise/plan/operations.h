@@ -27,6 +27,7 @@ struct Pass {
 
 /// An operation of a block or the head on one rank.
 struct Operation {
+  /// Arithmetic or memory traffic limits products and attention, memory traffic alone the others.
   enum class Kind { product, attention, elementwise };
   std::string name;      // as in --profile
   Kind kind;             // which of the processor's limits applies

@@ -32,6 +32,7 @@ PartCosts part_costs(const PartWorkload& part);
 struct PartTime {
   double compute = 0;        // products, attention and elementwise operations
   double communication = 0;  // collectives
+  /// Returns the sum.
   double total() const { return compute + communication; }
 };
 /// Returns the time of rank 0. Errors: those of part_costs and CollectiveTime.
@@ -46,8 +47,9 @@ config::Config with_blocks(config::Config config, int64_t blocks);
 
 /// The sizes of an MLP without biases.
 struct MlpShape {
-  int64_t hidden, ffn;  // features of the residual stream, and inside the MLP
-  bool is_gated;        // three products: gate, up and down; else two, and GeLU between them
+  int64_t hidden;  // features of the residual stream
+  int64_t ffn;     // features inside the MLP
+  bool is_gated;   // three products: gate, up and down; else two, and GeLU between them
 };
 /// Returns the smallest model of one block with this MLP that `ranks` ranks can share.
 config::Config mlp_config(const MlpShape& shape, int64_t ranks);

@@ -10,11 +10,18 @@ namespace shardwise::plan {
 /// A GPT model of Korthikanti et al. 2022, arXiv 2205.05198, tables 3 and 5, with the split of its runs on
 /// A100 of 80 GB: TP+SP, sequences of 2048 tokens, a vocabulary of 51200.
 struct PublishedGpt {
-  std::string name;                                      // by its parameters
-  int64_t hidden_size, layers, heads;                    // of the model
-  int64_t tp, pp, batch_size, micro_batch_size, chunks;  // of the run
-  double flop;                                           // of a step, formula 72BLsh²(1 + s/6h + v/12hL)
-  double seconds, seconds_recomputed;  // of a step with selective and with full recomputation
+  std::string name;           // by its parameters
+  int64_t hidden_size;        // features of the residual stream
+  int64_t layers;             // blocks
+  int64_t heads;              // attention heads
+  int64_t tp;                 // ranks of tensor parallelism
+  int64_t pp;                 // pipeline stages
+  int64_t batch_size;         // sequences of a step
+  int64_t micro_batch_size;   // sequences
+  int64_t chunks;             // of a stage's blocks; more than one: the interleaved schedule
+  double flop;                // of a step, formula 72BLsh²(1 + s/6h + v/12hL)
+  double seconds;             // of a step with selective recomputation
+  double seconds_recomputed;  // of a step with full recomputation
 };
 /// Returns the models of these tables.
 std::vector<PublishedGpt> published_gpt_models();
@@ -23,13 +30,16 @@ config::Config config_of(const PublishedGpt& model);
 
 /// A figure as published and as planned.
 struct PublishedFigure {
-  std::string group;       // of like figures: "parameters"
-  std::string name;        // within its group
-  std::string source;      // of the published value
-  double published;        // in the group's unit
-  double planned;          // in the same unit
-  double lowest, highest;  // the band that planned / published − 1 must be in; a formula's is its last digit
+  std::string group;   // of like figures: "parameters"
+  std::string name;    // within its group
+  std::string source;  // of the published value
+  double published;    // in the group's unit
+  double planned;      // in the same unit
+  double lowest;       // that error() may be; a formula's band is its last digit
+  double highest;      // that error() may be
+  /// Returns the planned value's relative error.
   double error() const { return planned / published - 1; }
+  /// Returns whether the error is in the band.
   bool is_in_band() const { return lowest <= error() && error() <= highest; }
 };
 

@@ -8,6 +8,7 @@ namespace shardwise::plan {
 /// Work per second at several sizes: FLOP of products, bytes of what only moves memory.
 class Rate {
  public:
+  /// The rate at one size.
   struct Point {
     double work;        // FLOP or bytes of one operation
     double per_second;  // rate at this size
@@ -23,6 +24,7 @@ class Rate {
   /// Returns the seconds of an operation; what is smaller than all takes as long as the smallest.
   double seconds(double work) const;
 
+  /// Returns the sizes with their rates, by ascending work.
   const std::vector<Point>& points() const { return points_; }
   /// Returns where the rates were published or how they were measured.
   const std::string& source() const { return source_; }

@@ -8,17 +8,21 @@ namespace shardwise::plan {
 
 /// Degrees that the search must keep; nullopt: it tries all.
 struct Pins {
-  std::optional<int64_t> tp, cp, pp, dp, ep;
-  std::optional<int64_t> micro_batch_size;
-  std::optional<ZeroStage> zero;
-  std::optional<Recompute> recompute;
-  std::optional<bool> sequence_parallel;  // without effect at tp 1
-  bool split_batch = false;               // only plans with this schedule, which are not tried otherwise
+  std::optional<int64_t> tp;                // tensor parallelism
+  std::optional<int64_t> cp;                // context parallelism
+  std::optional<int64_t> pp;                // pipeline stages
+  std::optional<int64_t> dp;                // data parallelism
+  std::optional<int64_t> ep;                // expert parallelism
+  std::optional<int64_t> micro_batch_size;  // sequences
+  std::optional<ZeroStage> zero;            // what data-parallel ranks split
+  std::optional<Recompute> recompute;       // what backward recomputes
+  std::optional<bool> sequence_parallel;    // without effect at tp 1
+  bool split_batch = false;                 // only plans with this schedule, which are not tried otherwise
 };
 
 /// A split that cannot run.
 struct Refused {
-  Degrees degrees;
+  Degrees degrees;           // of the split
   std::string reason;        // one
   int64_t needed_bytes = 0;  // if the reason is memory
 };

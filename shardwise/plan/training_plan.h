@@ -22,6 +22,7 @@ struct StateBytes {
   int64_t weight;     // that the forward reads
   int64_t gradient;   // that micro-batches are summed in
   int64_t optimizer;  // AdamW's moments, and a master weight beside a 16-bit one
+  /// Returns the sum.
   int64_t total() const { return weight + gradient + optimizer; }
 };
 
@@ -69,11 +70,12 @@ struct Degrees {
 
 /// Bytes of a rank at the peak.
 struct MemoryByClass {
-  int64_t weights = 0;
+  int64_t weights = 0;      // that the rank stores; what it gathers for a pass is in `buffers`
   int64_t gradients = 0;    // that micro-batches are summed in
   int64_t optimizer = 0;    // AdamW's moments, and master weights
   int64_t activations = 0;  // saved for backward, of all micro-batches in flight
   int64_t buffers = 0;      // what else is live at the peak of one micro-batch, and gathered weights
+  /// Returns the sum.
   int64_t total() const { return weights + gradients + optimizer + activations + buffers; }
 };
 /// Returns the sum, class by class.
@@ -89,6 +91,7 @@ struct StepTime {
   double bubble = 0;            // waiting for the first and the last micro-batches
   double data_parallel = 0;     // collectives that no pass hides
   double optimizer = 0;         // its passes over the model states
+  /// Returns the sum.
   double total() const {
     return compute + tensor_parallel + context_parallel + expert_parallel + pipeline + bubble +
            data_parallel + optimizer;
@@ -97,7 +100,7 @@ struct StepTime {
 
 /// A way to train, with what it takes.
 struct TrainingPlan {
-  Degrees degrees;
+  Degrees degrees;                  // how the step is split
   int64_t peak_stage = 0;           // the pipeline stage that needs the most memory
   MemoryByClass memory;             // of a rank of that stage
   StepTime time;                    // of a step

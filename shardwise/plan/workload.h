@@ -94,10 +94,11 @@ struct Workload {
 
   /// The splits of heads, ffn columns and vocabulary.
   config::Layout layout() const { return config::make_layout(config, tp); }
-  /// The gradients that backward computes: those of the layers of one block, of the embedding, and of final
-  /// norm and head.
+  /// Returns the gradients that backward computes in the layers of one block.
   RequiredByBlock required_by_block(int64_t layer) const;
+  /// Returns the gradients that backward computes in the embedding.
   RequiredGradients required_by_embedding() const;
+  /// Returns the gradients that backward computes in final norm and head.
   RequiredByHead required_by_head() const;
   /// Returns the split of a context-parallel rank's positions over the tensor-parallel ranks.
   base::Split sequence() const;

@@ -18,11 +18,11 @@ struct MappedRows;  // mapped_rows.h
 
 /// A shard of a packed weight.
 struct Panels {
-  Format format;        // bits and grouping
-  int64_t rows;         // output features
-  int64_t in_features;  // columns of the unsharded weight
-  base::Range columns;  // the columns of this shard
-  kernels::PanelLayout layout;
+  Format format;                // bits and grouping
+  int64_t rows;                 // output features
+  int64_t in_features;          // columns of the unsharded weight
+  base::Range columns;          // the columns of this shard
+  kernels::PanelLayout layout;  // of each panel
   at::Tensor data;  // [panels, layout.panel_bytes()] uint8; undefined until allocate_, and with mapped_rows
   at::Tensor column_order;  // [layout.columns()] int32: the shard's column, or width() for padding; undefined
                             // if columns are in order without padding
