@@ -32,15 +32,12 @@ Placed<Invariant> linear_cross_entropy(const Placed<In>& x, const ColumnParallel
                                        const at::Tensor& labels, const LossOptions& options, const Step& step,
                                        const Observer* observer = nullptr);
 
-/// The instantiation for TP.
 extern template Placed<Invariant> linear_cross_entropy(const Placed<Invariant>&, const ColumnParallelLinear&,
                                                        const at::Tensor&, const LossOptions&, const Step&,
                                                        const Observer*);
-/// The instantiation for TP+SP.
 extern template Placed<Invariant> linear_cross_entropy(const Placed<Sharded<kSequence>>&,
                                                        const ColumnParallelLinear&, const at::Tensor&,
                                                        const LossOptions&, const Step&, const Observer*);
-/// The instantiation for a replicated x, whose gradient is a partial sum.
 extern template Placed<Invariant> linear_cross_entropy(const Placed<Replicated>&, const ColumnParallelLinear&,
                                                        const at::Tensor&, const LossOptions&, const Step&,
                                                        const Observer*);
