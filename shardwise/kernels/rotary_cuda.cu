@@ -6,6 +6,8 @@ namespace shardwise::kernels::cuda {
 namespace {
 
 constexpr int kHeadThreads = 256;
+// At once on a multiprocessor. For sm_100 nvcc would spill registers to have five.
+constexpr int kHeadBlocks = 4;
 
 /// q, k and v or their gradients.
 template <class T>
@@ -63,7 +65,7 @@ __device__ void rotate_head(T* to, const T* from, const HeadSplit& split, const 
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kHeadThreads)
+__global__ void __launch_bounds__(kHeadThreads, kHeadBlocks)
     split_rotary_heads(ThreeHeads<T> to, const T* qkv, HeadSplit split) {
   const auto [at, is_inside] = block_head(split);
   if (!is_inside) return;
@@ -71,7 +73,7 @@ __global__ void __launch_bounds__(kHeadThreads)
 }
 
 template <class T, int N>
-__global__ void __launch_bounds__(kHeadThreads)
+__global__ void __launch_bounds__(kHeadThreads, kHeadBlocks)
     split_rotary_backward_heads(T* d_qkv, ThreeHeads<const T> from, HeadSplit split) {
   const auto [at, is_inside] = block_head(split);
   if (!is_inside) return;
