@@ -29,10 +29,8 @@ at::Tensor apply(const at::Tensor& x, double p, RandomKey key, int64_t first_ele
 
 }  // namespace
 
-// Clamps the threshold to 2^32 − 1 for p near 1.
 DropoutMask mask_of(double p, RandomKey key) {
-  const double threshold = std::min(std::round(p * 0x1p32), 0x1p32 - 1);
-  return {key.value, static_cast<uint32_t>(threshold)};
+  return {key.value, dropout_threshold(p)};
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, RandomKey key, int64_t first_element) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "shardwise/base/philox.h"
+#include "shardwise/kernels/dropout_rule.h"
 #include "shardwise/kernels/pack_rows_cuda.h"
 
 namespace shardwise::kernels::cuda {
@@ -10,7 +11,7 @@ namespace {
 
 // Element 32g + 16h + 2l + w has word 2h + w of block 8g + l (dropout_isa.h): a thread has N elements of both
 // halves of a group, which use all words of N/2 blocks.
-constexpr int kGroup = 32, kHalf = kGroup / 2;
+constexpr int kGroup = kDropoutGroup, kHalf = kGroup / 2;
 
 /// An element is kept if its word is at least `least_kept`, of 32 bits or 2^32.
 struct Mask {
@@ -99,8 +100,7 @@ __global__ void __launch_bounds__(kPackThreads)
 /// As mask_of (dropout_mask.h). p = 1 keeps nothing.
 Mask mask_of(double p, uint64_t key) {
   if (p == 1) return {key, uint64_t{1} << 32, 0};
-  return {key, static_cast<uint64_t>(std::min(std::round(p * 0x1p32), 0x1p32 - 1)),
-          static_cast<float>(1 / (1 - p))};
+  return {key, dropout_threshold(p), static_cast<float>(1 / (1 - p))};
 }
 
 template <class T, bool kAlone>

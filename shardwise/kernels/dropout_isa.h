@@ -1,5 +1,6 @@
 // The inner loop of dropout: draws and applies the mask in one pass.
 #pragma once
+#include "shardwise/kernels/dropout_rule.h"
 #include "shardwise/kernels/isa.h"
 
 namespace shardwise::kernels {
@@ -9,10 +10,6 @@ struct DropoutMask {
   uint64_t key;
   uint32_t threshold;
 };
-
-/// Elements 32g to 32g + 31 use the Philox blocks 8g to 8g + 7: element 32g + 16h + 2l + w uses word 2h + w
-/// of block 8g + l. Vectors of any width produce this order without shuffles.
-inline constexpr int64_t kDropoutGroup = 32;
 
 template <class T>
 struct DropoutLoops {

@@ -1,6 +1,7 @@
 // gelu(z) = z · Φ(z), gelu'(z) = Φ(z) + z · Φ'(z): the two forms are two Φ.
 #include "shardwise/kernels/gelu_cuda.h"
 
+#include "shardwise/kernels/gelu_tail.h"
 #include "shardwise/kernels/pack_rows_cuda.h"
 #include "shardwise/kernels/partial_sums_cuda.h"
 
@@ -11,21 +12,20 @@ struct Phi {
   float value, slope;
 };
 
-/// Φ(−|z|) = density · t · p(t), where density = e^(−z²/2) and t = 1/(1 + 0.3 |z|/√2). The polynomial is that
-/// of the CPU's kernel: gelu_isa.cpp.
+/// The normal distribution's Φ.
 struct Erf {
   __device__ static Phi phi(float z) {
     const float density = __expf(z * z * -0.5f);
-    const float t = __fdividef(1.0f, fmaf(0.212132034f, fabsf(z), 1.0f));
-    float p = -0.129434288f;
-    p = fmaf(p, t, 0.485097468f);
-    p = fmaf(p, t, -0.511228502f);
-    p = fmaf(p, t, 0.546397388f);
-    p = fmaf(p, t, -0.0936328322f);
-    p = fmaf(p, t, 0.214436933f);
-    p = fmaf(p, t, 0.148482278f);
-    p = fmaf(p, t, 0.170691952f);
-    p = fmaf(p, t, 0.169189617f);
+    const float t = __fdividef(1.0f, fmaf(GeluTail::kSlope, fabsf(z), 1.0f));
+    float p = GeluTail::c8;
+    p = fmaf(p, t, GeluTail::c7);
+    p = fmaf(p, t, GeluTail::c6);
+    p = fmaf(p, t, GeluTail::c5);
+    p = fmaf(p, t, GeluTail::c4);
+    p = fmaf(p, t, GeluTail::c3);
+    p = fmaf(p, t, GeluTail::c2);
+    p = fmaf(p, t, GeluTail::c1);
+    p = fmaf(p, t, GeluTail::c0);
     const float tail = 0.5f * density * (p * t);
     return {z < 0 ? tail : 1.0f - tail, density * 0.398942280f};
   }

@@ -1,6 +1,7 @@
 // gelu(z) = z · Φ(z), gelu'(z) = Φ(z) + z · Φ'(z): the two forms are two Φ.
 #include "shardwise/kernels/gelu_isa.h"
 
+#include "shardwise/kernels/gelu_tail.h"
 #include "shardwise/kernels/loops.h"
 
 namespace shardwise::kernels::SHARDWISE_ISA {
@@ -16,19 +17,18 @@ struct Phi {
   A value, slope;
 };
 
-/// Returns Φ(−|z|) = density · t · p(t), where `density` = e^(−z²/2) and t = 1/(1 + 0.3 |z|/√2). The
-/// polynomial p fits erfcx(u)/t for 0 <= u <= 9.5 within 2·10⁻⁸ (least squares, reweighted toward minimax).
+/// Returns Φ(−|z|), where `density` = e^(−z²/2).
 inline float lower_tail(float z, float density) {
-  const float t = 1 / (1 + 0.212132034f * __builtin_fabsf(z));
-  float p = -0.129434288f;
-  p = p * t + 0.485097468f;
-  p = p * t + -0.511228502f;
-  p = p * t + 0.546397388f;
-  p = p * t + -0.0936328322f;
-  p = p * t + 0.214436933f;
-  p = p * t + 0.148482278f;
-  p = p * t + 0.170691952f;
-  p = p * t + 0.169189617f;
+  const float t = 1 / (1 + GeluTail::kSlope * __builtin_fabsf(z));
+  float p = GeluTail::c8;
+  p = p * t + GeluTail::c7;
+  p = p * t + GeluTail::c6;
+  p = p * t + GeluTail::c5;
+  p = p * t + GeluTail::c4;
+  p = p * t + GeluTail::c3;
+  p = p * t + GeluTail::c2;
+  p = p * t + GeluTail::c1;
+  p = p * t + GeluTail::c0;
   return 0.5f * density * (p * t);
 }
 inline double lower_tail(double z, double) {
