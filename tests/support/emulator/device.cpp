@@ -29,6 +29,7 @@ void Device::set(const Settings& settings) {
 
 void Device::add(const std::shared_ptr<Operation>& operation) {
   operation->queued.release();
+  if (operation->grid) ++launches_;
   pending_.push_back(operation);
 }
 
@@ -204,7 +205,9 @@ void Device::forget_all() {
 void Device::run_until_done(const Operation& operation) {
   const Unseen unseen;
   try {
-    for (start_what_may(); !operation.is_done; start_what_may()) step();
+    runner_([&] {
+      for (start_what_may(); !operation.is_done; start_what_may()) step();
+    });
   } catch (const Fault&) {
     forget_all();
     throw;

@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/support/emulator/block.h"
@@ -16,10 +17,13 @@ class Device {
   static Device& instance();
 
   void set(const Settings& settings);
+  void set_runner(Runner runner) { runner_ = std::move(runner); }
   /// Adds an operation that has been queued in a stream.
   void add(const std::shared_ptr<Operation>& operation);
   /// Returns the operations that have not ended.
   const std::vector<std::shared_ptr<Operation>>& pending() const { return pending_; }
+  /// Returns how many kernels were added.
+  int64_t launches() const { return launches_; }
   /// Runs until the operation has ended. Errors: Fault; then everything that was queued is forgotten.
   void run_until_done(const Operation& operation);
 
@@ -47,11 +51,13 @@ class Device {
   [[noreturn]] void throw_hang() const;
 
   Settings settings_;
+  Runner runner_ = [](const std::function<void()>& run) { run(); };
   std::mt19937 random_;
   std::vector<std::shared_ptr<Operation>> pending_;
   Seats seats_;
   std::vector<std::unique_ptr<Block>> resident_;
   std::deque<Thread*> ready_;
+  int64_t launches_ = 0;
   int idle_ = 0;  // steps in which threads only paused
   Context host_;
   Clock host_clock_ = Clock::current();

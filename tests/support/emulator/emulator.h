@@ -7,7 +7,9 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <functional>
+#include <mutex>
 
 #include "tests/support/emulator/fault.h"
 
@@ -23,6 +25,17 @@ struct Settings {
 };
 /// Sets them for what is queued from now on. Nothing may be queued.
 void set(const Settings& settings);
+
+/// Held by each function of CUDA's runtime while it runs. Who holds it keeps other threads from the device.
+std::recursive_mutex& mutex();
+
+/// Sets the function that runs what was queued: it must call its argument once. It may prepare what
+/// operations use, such as memory that is closed to the host.
+using Runner = std::function<void(const std::function<void()>& run)>;
+void set_runner(Runner runner);
+
+/// Returns how many kernels this process has launched.
+int64_t launches();
 
 /// Returns whether a sanitizer watches this program: a thread then takes 50 times as long.
 bool is_sanitized();

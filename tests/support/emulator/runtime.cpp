@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include "tests/support/emulator/device.h"
 
@@ -11,6 +13,7 @@ using shardwise::emulator::Device;
 using shardwise::emulator::Fault;
 using shardwise::emulator::Grid;
 using shardwise::emulator::Operation;
+using Lock = std::lock_guard<std::recursive_mutex>;
 
 struct CUstream_st {
   std::shared_ptr<Operation> last;
@@ -34,6 +37,7 @@ CUstream_st& stream_of(cudaStream_t stream) {
 /// Queues an operation behind the last one of the stream, and behind `also` if there is one.
 void put(cudaStream_t stream, const std::shared_ptr<Operation>& operation,
          const std::shared_ptr<Operation>& also = nullptr) {
+  const Lock lock(shardwise::emulator::mutex());
   std::shared_ptr<Operation>& last = stream_of(stream).last;
   if (last) operation->after.push_back(last);
   if (also) operation->after.push_back(also);
@@ -42,6 +46,7 @@ void put(cudaStream_t stream, const std::shared_ptr<Operation>& operation,
 }
 
 void wait_for(const std::shared_ptr<Operation>& operation) {
+  const Lock lock(shardwise::emulator::mutex());
   if (!operation) return;
   Device::instance().run_until_done(*operation);
   operation->ended.acquire();
@@ -51,8 +56,24 @@ void wait_for(const std::shared_ptr<Operation>& operation) {
 
 namespace shardwise::emulator {
 
+std::recursive_mutex& mutex() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
 void set(const Settings& settings) {
+  const Lock lock(mutex());
   Device::instance().set(settings);
+}
+
+void set_runner(Runner runner) {
+  const Lock lock(mutex());
+  Device::instance().set_runner(std::move(runner));
+}
+
+int64_t launches() {
+  const Lock lock(mutex());
+  return Device::instance().launches();
 }
 
 void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()> body) {
@@ -70,6 +91,7 @@ void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()
 }
 
 void queue(cudaStream_t stream, std::function<void()> body, cudaEvent_t also) {
+  const Lock lock(mutex());
   auto operation = std::make_shared<Operation>();
   operation->body = std::move(body);
   put(stream, operation, also ? also->recorded : nullptr);
@@ -100,6 +122,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+  const Lock lock(shardwise::emulator::mutex());
   const auto all = std::make_shared<Operation>();
   all->after = Device::instance().pending();
   Device::instance().add(all);
@@ -118,6 +141,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const Lock lock(shardwise::emulator::mutex());
   event->recorded = stream_of(stream).last;
   return cudaSuccess;
 }
