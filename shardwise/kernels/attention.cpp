@@ -45,11 +45,6 @@ void check(const char* op, const Qkv& qkv, const AttentionOptions& options) {
   check_dropout(op, options.dropout, qkv.q.size(1));
 }
 
-// Returns [s, b, a·d] as a view [b, a, s, d].
-at::Tensor by_head(const at::Tensor& x, int64_t heads, int64_t head_dim) {
-  return x.view({x.size(0), x.size(1), heads, head_dim}).permute({1, 2, 0, 3});
-}
-
 // The offset of a group of heads of one sequence. The loops do not see padding rows: they treat a padded
 // sequence as a shorter one.
 struct Start {

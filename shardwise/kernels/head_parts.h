@@ -1,5 +1,5 @@
-// Shared by rotary.cpp and qk_norm.cpp: offsets and strides of q, k and v in fused features, and shape
-// checks. Internal to kernels/.
+// Shared by rotary, qk_norm and attention: heads as tensors, offsets and strides of q, k and v in fused
+// features, and shape checks. Internal to kernels/.
 #pragma once
 #include <vector>
 
@@ -42,6 +42,11 @@ inline at::Tensor with_contiguous_heads(const at::Tensor& heads) {
 
 inline Qkv with_contiguous_heads(const Qkv& qkv) {
   return {with_contiguous_heads(qkv.q), with_contiguous_heads(qkv.k), with_contiguous_heads(qkv.v)};
+}
+
+/// Returns [s, b, heads·d] as a view [b, heads, s, d].
+inline at::Tensor by_head(const at::Tensor& x, int64_t heads, int64_t head_dim) {
+  return x.view({x.size(0), x.size(1), heads, head_dim}).permute({1, 2, 0, 3});
 }
 
 /// Returns an uninitialized [b, heads, s, d] for the features `qkv` [s, b, features].
