@@ -29,6 +29,13 @@ inline const std::vector<Case> kCases = {{2, 5, 8, 3, {0, 1, 2}},      {1, 33, 6
                                          {2, 1, 8, 2, {0, 0, 1, 1}},   {1, 6, 2, 3, {0, 2}},
                                          {1, 6, 2, 3, {1, 1}},         {1, 300, 32, 2, {0, 0, 0, 1, 1}}};
 
+// Valid rows of six sequences of 70: all, padding on the left, on both sides, all but one, two of none.
+inline const std::vector<base::Range> kPadded = {{0, 70}, {13, 70}, {5, 69}, {30, 31}, {70, 70}, {0, 0}};
+
+inline AttentionDropout dropout_of(double p, int64_t first_head, int64_t all_heads) {
+  return {p, RandomKey::of(7), first_head, all_heads};
+}
+
 inline constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
 // The attention mask [b, 1, s, s] from its definition: whether the query of a row attends to the key of a
@@ -98,14 +105,23 @@ inline double attention_bound(at::ScalarType dtype) {
   return 8 * roundoff(dtype) + bound(dtype, 64);
 }
 
-inline void check_case(const Case& c, at::ScalarType dtype, const AttentionOptions& options) {
+/// An implementation of attention.
+struct Implementation {
+  AttentionResult (*forward)(const Qkv& qkv, const AttentionOptions& options);
+  Qkv (*backward)(const at::Tensor& d_out, const Qkv& qkv, const AttentionResult& forward,
+                  const AttentionOptions& options);
+};
+inline constexpr Implementation kKernel = {attention, attention_backward};
+
+inline void check_case(const Case& c, at::ScalarType dtype, const AttentionOptions& options,
+                       const Implementation& tested = kKernel) {
   const Qkv in = inputs(c, dtype);
   const at::Tensor d_out = random_tensor({c.s, c.b, c.heads() * c.d}, 4, dtype);
   const Qkv leaves = {leaf(in.q), leaf(in.k), leaf(in.v)};
   const Reference expected = reference(leaves, c, options);
   expected.out.backward(wide(d_out));
-  const AttentionResult got = attention(in, options);
-  const Qkv grads = attention_backward(d_out, in, got, options);
+  const AttentionResult got = tested.forward(in, options);
+  const Qkv grads = tested.backward(d_out, in, got, options);
   const double limit = attention_bound(dtype);
   EXPECT_LE(relative_error(got.out, expected.out), limit);
   EXPECT_LE((wide(got.lse) - expected.lse).abs().max().item<double>(), 4 * limit);

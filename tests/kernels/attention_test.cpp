@@ -187,8 +187,6 @@ TEST(AttentionPast, RequiresNoPaddingAndNoDropout) {
   EXPECT_THROW(attention_backward(got.out, last, got, causal_of(c)), c10::ValueError);
 }
 
-const std::vector<base::Range> kPadded = {{0, 70}, {13, 70}, {5, 69}, {30, 31}, {70, 70}, {0, 0}};
-
 TEST(AttentionPadding, MatchesFp64Reference) {
   const Threads threads(1);
   const Case c = {6, 70, 6, 2, {0, 1, 1}};
@@ -241,10 +239,6 @@ TEST(AttentionPadding, IsNeverRead) {
     EXPECT_EQ(got.out.select(1, i).narrow(0, 0, begin).abs().sum().item<double>(), 0);
     EXPECT_EQ(got.out.select(1, i).narrow(0, end, 70 - end).abs().sum().item<double>(), 0);
   }
-}
-
-AttentionDropout dropout_of(double p, int64_t first_head, int64_t all_heads) {
-  return {p, RandomKey::of(7), first_head, all_heads};
 }
 
 TEST(AttentionDropout, MatchesFp64ReferenceWithExplicitMask) {
