@@ -33,22 +33,18 @@ struct ProductPart {
   }
 };
 
-/// Returns the parts of a call. Padding is left out of them. Where dropout knows more heads than the local
-/// ones, the mask's indices are consecutive only within a sequence.
+/// Returns the parts of a call: all positions, or those of each sequence that are not padding. Where dropout
+/// knows more heads than the local ones, the mask's indices are consecutive only within a sequence.
 std::vector<ProductPart> product_parts(const Qkv& qkv, const AttentionOptions& options) {
   const int64_t b = qkv.q.size(0), s = qkv.q.size(2), m = qkv.k.size(2);
-  std::vector<ProductPart> parts;
-  const auto add = [&](base::Range sequences, base::Range queries, base::Range keys) {
-    if (!queries.empty()) parts.push_back({sequences, queries, keys});
-  };
+  if (s == 0) return {};
   const bool draws_slices = options.dropout.p > 0 && qkv.q.size(1) != options.dropout.all_heads;
-  if (options.valid.empty() && !draws_slices)
-    add({0, b}, {0, s}, {0, m});
-  else
-    for (int64_t i = 0; i < b; ++i) {
-      const base::Range rows = options.valid.empty() ? base::Range{0, s} : options.valid[i];
-      add({i, i + 1}, rows, rows);
-    }
+  if (options.valid.empty() && !draws_slices) return {{{0, b}, {0, s}, {0, m}}};
+  std::vector<ProductPart> parts;
+  for (int64_t i = 0; i < b; ++i) {
+    const base::Range rows = options.valid.empty() ? base::Range{0, s} : options.valid[i];
+    if (!rows.empty()) parts.push_back({{i, i + 1}, rows, rows});
+  }
   return parts;
 }
 
