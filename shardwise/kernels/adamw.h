@@ -5,6 +5,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "shardwise/kernels/adamw_factors.h"
+
 namespace shardwise::kernels {
 
 /// A tensor's weights, gradient and moments, all contiguous and of one shape and dtype, fp32 or fp64.
@@ -14,17 +16,6 @@ struct AdamWTensors {
   at::Tensor exp_avg;     // the first moment
   at::Tensor exp_avg_sq;  // the second moment
   at::Tensor rounded;     // receives the new weights in bf16 or fp16; undefined if there is no such copy
-};
-
-/// What the elements of a step share.
-struct AdamWStep {
-  int64_t number;  // 1, 2, ...
-  double learning_rate;
-  double beta1, beta2;  // the decays of the moments
-  double eps;           // added to the root of the second moment
-  double weight_decay;
-  double gradient_scale;         // multiplies the gradient, as clipping does
-  bool zeroes_gradient = false;  // afterwards, for the next step's backward to add to
 };
 
 /// Updates weights and moments, and writes the rounded weights. An element's result does not depend on its

@@ -80,6 +80,7 @@ __global__ void __launch_bounds__(kChunkThreads) adamw_chunks(const AdamW<T> by)
   const Chunk chunk = chunk_of_block(by.chunks);
   const AdamWTensor<T> tensor = part_of(by.tensors[chunk.tensor], chunk.begin);
   const float gradient_scale = by.gradient_scale == nullptr ? 1.0f : *by.gradient_scale;
+  if (gradient_scale != gradient_scale) return;  // NaN
   const int n = tensor.n < kChunkElements ? static_cast<int>(tensor.n) : kChunkElements;
   const int packs = is_aligned_tensor(tensor) ? n / kPack : 0;
   for (int pack = threadIdx.x; pack < packs; pack += kChunkThreads)

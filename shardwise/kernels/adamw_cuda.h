@@ -25,7 +25,7 @@ template <class T>
 struct AdamW {
   const AdamWTensor<T>* tensors;  // [chunks.tensors]
   Chunks chunks;
-  const float* gradient_scale;  // [1], of clip_scale; null: 1
+  const float* gradient_scale;  // [1], of clip_scale; null: 1; NaN: nothing changes
   float rate1, rate2;           // 1 − beta: how far the moments move
   float beta2;
   float step_size;     // learning rate / (1 − beta1^number)

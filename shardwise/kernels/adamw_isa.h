@@ -1,20 +1,9 @@
 // The inner loop of AdamW. T is the dtype of the rounded weights; fp32 and fp64 have none.
 #pragma once
+#include "shardwise/kernels/adamw_factors.h"
 #include "shardwise/kernels/isa.h"
 
 namespace shardwise::kernels {
-
-/// The factors of a step, each computed once in fp64.
-template <class A>
-struct AdamWFactors {
-  A gradient_scale;
-  A decay;         // of the weights: 1 − learning rate · weight decay
-  A rate1, rate2;  // 1 − beta: how far the moments move
-  A beta2;
-  A step_size;     // learning rate / (1 − beta1^number)
-  A inverse_root;  // 1 / sqrt(1 − beta2^number)
-  A eps;
-};
 
 /// The elements of one tensor.
 template <class T>

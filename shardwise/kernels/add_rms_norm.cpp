@@ -4,6 +4,7 @@
 
 #include "shardwise/base/profile.h"
 #include "shardwise/kernels/add_rms_norm_isa.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 
@@ -35,6 +36,11 @@ void add_rms_norm_out(at::Tensor& residual, at::Tensor& norm, const at::Tensor& 
   if (bias.defined()) check_tensor(kOp, "bias", bias, {h}, x.scalar_type());
   check_output(kOp, "residual", residual, x.sizes(), x.scalar_type());
   check_output(kOp, "norm", norm, x.sizes(), x.scalar_type());
+  if (const auto* device = device_of(kOp, x, weight, bias, residual, norm)) {
+    TORCH_INTERNAL_ASSERT(partials.data.size() == 1, "add_rms_norm: a device adds one partial sum");
+    const auto* y = static_cast<const char*>(partials.data[0]) + partials.first_row * h * x.element_size();
+    return device->add_rms_norm(residual, norm, x, y, {bias, weight, add.eps});
+  }
   with_element_type(kOp, x, [&]<class T>(T) {
     const auto loops = add_rms_norm_loops<T>();
     const c10::SmallVector<const T*, 8> first = first_rows<T>(partials, h);

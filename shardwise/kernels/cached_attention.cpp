@@ -1,9 +1,12 @@
 #include "shardwise/kernels/cached_attention.h"
 
+#include <ATen/ops/cat.h>
+
 #include <utility>
 
 #include "shardwise/base/profile.h"
 #include "shardwise/kernels/attention_single.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/head_groups.h"
 #include "shardwise/kernels/head_parts.h"
 #include "shardwise/kernels/tensors.h"
@@ -47,12 +50,39 @@ SequenceHeads heads_of(const StoredHeads& stored) {
           stored.is_quantized() ? elements<float>(stored.scales) : nullptr, capacity};
 }
 
+/// Attends to each cache by itself.
+at::Tensor cached_attention_on_device(const Qkv& heads, const std::vector<CachedHeads>& caches,
+                                      const AttentionOptions& options) {
+  std::vector<at::Tensor> outs;
+  for (int64_t i = 0; i < heads.q.size(0); ++i) {
+    const auto& [keys, values, length] = caches[size_t(i)];
+    store_rows_(keys, length, heads.k[i]);
+    store_rows_(values, length, heads.v[i]);
+    const auto stored = [&](const StoredHeads& from) {
+      return stored_rows(from, length + 1, heads.q.scalar_type()).unsqueeze(0);
+    };
+    outs.push_back(attention({heads.q.narrow(0, i, 1), stored(keys), stored(values)}, options).out);
+  }
+  return at::cat(outs);
+}
+
+/// Returns whether the heads and caches are on another device than the CPU, all on one.
+bool are_on_device(const Qkv& heads, const std::vector<CachedHeads>& caches) {
+  bool is_any = device_of("cached_attention", heads.q, heads.k, heads.v) != nullptr;
+  for (const CachedHeads& cache : caches) {
+    for (const StoredHeads* stored : {&cache.keys, &cache.values})
+      is_any |= device_of("cached_attention", heads.q, stored->rows, stored->scales) != nullptr;
+  }
+  return is_any;
+}
+
 }  // namespace
 
 at::Tensor cached_attention(const Qkv& heads_any, const std::vector<CachedHeads>& caches,
                             const AttentionOptions& options) {
   const base::ProfiledOp profiled("cached_attention");
   check(heads_any, caches, options);
+  if (are_on_device(heads_any, caches)) return cached_attention_on_device(heads_any, caches, options);
   const Qkv heads = with_contiguous_heads(heads_any);
   const int64_t n = heads.q.size(0), a = heads.q.size(1), d = heads.q.size(3);
   const at::ScalarType dtype = heads.q.scalar_type();

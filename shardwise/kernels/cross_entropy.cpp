@@ -7,6 +7,7 @@
 
 #include "shardwise/base/profile.h"
 #include "shardwise/kernels/cross_entropy_isa.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 
@@ -29,6 +30,10 @@ at::Tensor loss_terms(const at::Tensor& logits_any, const at::Tensor& labels_any
   check_tensor("loss_terms", "labels", labels, {n}, at::kLong);
   const at::Tensor result =
       at::empty({loss.terms(), n}, logits.options().dtype(accumulator_type(logits.scalar_type())));
+  if (const auto* device = device_of("loss_terms", logits, labels)) {
+    device->loss_terms(result, logits, labels, begin_id);
+    return result;
+  }
   with_element_type("loss_terms", logits, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = cross_entropy_loops<T>();
@@ -80,6 +85,10 @@ at::Tensor log_sums(const at::Tensor& terms_any) {
                     "log_sums: terms must be [shards, 3 or 4, n]; got ", terms.sizes(), " [SW0747]");
   check_tensor("log_sums", "terms", terms, terms.sizes(), accumulator_type(terms.scalar_type()));
   const at::Tensor result = at::empty({terms.size(2)}, terms.options());
+  if (const auto* device = device_of("log_sums", terms)) {
+    device->log_sums(result, terms);
+    return result;
+  }
   terms.scalar_type() == at::kDouble ? log_sums_of<double>(terms, result) : log_sums_of<float>(terms, result);
   return result;
 }
@@ -106,6 +115,8 @@ void cross_entropy_backward_(at::Tensor& logits, const at::Tensor& labels_any, i
   check_output("cross_entropy_backward", "logits", logits, {n, v}, logits.scalar_type());
   check_tensor("cross_entropy_backward", "labels", labels, {n}, at::kLong);
   check_tensor("cross_entropy_backward", "lse", lse, {n}, accumulator_type(logits.scalar_type()));
+  if (const auto* device = device_of("cross_entropy_backward", logits, labels, lse))
+    return device->cross_entropy_backward(logits, labels, begin_id, lse, gradient);
   with_element_type("cross_entropy_backward", logits, [&]<class T>(T) {
     const auto loops = cross_entropy_loops<T>();
     for_ranges(n, v, [&](int64_t begin, int64_t end) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "shardwise/base/profile.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/dropout_mask.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -15,6 +16,10 @@ namespace {
 
 at::Tensor apply(const at::Tensor& x, double p, RandomKey key, int64_t first_element) {
   const at::Tensor y = at::empty_like(x);
+  if (const auto* device = device_of("dropout", x)) {
+    device->dropout(y, x, p, key, first_element);
+    return y;
+  }
   const DropoutMask mask = mask_of(p, key);
   with_element_type("dropout", x, [&]<class T>(T) {
     const auto loops = dropout_loops<T>();

@@ -4,6 +4,7 @@
 
 #include "shardwise/base/profile.h"
 #include "shardwise/kernels/column_sum_isa.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 
@@ -11,8 +12,6 @@ namespace shardwise::kernels {
 namespace {
 
 void check_table(const char* op, const at::Tensor& table, const at::Tensor& ids) {
-  check_on_cpu(op, table);
-  check_on_cpu(op, ids);
   TORCH_CHECK_VALUE(table.dim() == 2, op, ": the table must be [v_local, h]; got ", table.sizes(),
                     " [SW0407]");
   TORCH_CHECK_VALUE(ids.scalar_type() == at::kLong, op, ": ids must be int64; got ", ids.scalar_type(),
@@ -33,6 +32,8 @@ void embedding_out(at::Tensor& y, const at::Tensor& ids_any, const at::Tensor& t
   check_table("embedding", table, ids);
   const int64_t h = table.size(1);
   check_output("embedding", "y", y, shape_of_rows(ids, h), table.scalar_type());
+  if (const auto* device = device_of("embedding", ids, table, y))
+    return device->embedding(y, ids, table, begin_id);
   const size_t row_bytes = h * table.element_size();
   for_ranges(ids.numel(), h, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
@@ -56,6 +57,8 @@ void embedding_backward_(at::Tensor& table_grad_, const at::Tensor& dy_any, cons
   const int64_t v = table_grad_.size(0), h = table_grad_.size(1), count = ids.numel();
   check_tensor("embedding_backward", "dy", dy, shape_of_rows(ids, h), dy.scalar_type());
   check_output("embedding_backward", "table_grad", table_grad_, {v, h}, accumulator_type(dy.scalar_type()));
+  if (const auto* device = device_of("embedding_backward", dy, ids, table_grad_))
+    return device->embedding_backward(table_grad_, dy, ids, begin_id);
   with_element_type("embedding_backward", dy, [&]<class T>(T) {
     const auto loops = column_sum_loops<T>();
     for_ranges(h, count, [&](int64_t begin, int64_t end) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 
@@ -61,7 +62,7 @@ std::optional<double> first_in_rows(const Tensor& rows, Bits exponent) {
 }  // namespace
 
 std::optional<double> first_nan_or_inf(const Tensor& x) {
-  check_on_cpu("first_nan_or_inf", x);
+  if (device_of("first_nan_or_inf", x)) return first_nan_or_inf(x.cpu());
   if (at::isIntegralType(x.scalar_type(), /*includeBool=*/true)) return std::nullopt;
   const Tensor matrix = at::atleast_2d(x), rows = has_contiguous_rows(matrix) ? matrix : matrix.t();
   TORCH_INTERNAL_ASSERT(has_contiguous_rows(rows), "first_nan_or_inf: one dim must be contiguous");

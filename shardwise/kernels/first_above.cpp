@@ -19,6 +19,7 @@ A rounded_down(double bound) {
 }  // namespace
 
 int64_t first_above(const at::Tensor& row, int64_t begin, double bound) {
+  check_on_cpu("first_above", row);
   check_output("first_above", "row", row, {row.numel()}, row.scalar_type());
   int64_t found = row.numel();
   with_element_type("first_above", row, [&]<class T>(T) {

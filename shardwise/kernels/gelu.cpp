@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "shardwise/base/profile.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/gelu_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -11,11 +12,13 @@
 namespace shardwise::kernels {
 namespace {
 
-at::Tensor bias_or_zeros(const char* op, const at::Tensor& bias, const at::Tensor& x) {
+void check_bias(const char* op, const at::Tensor& bias, const at::Tensor& x) {
   TORCH_CHECK_VALUE(x.dim() > 0, op, ": x must be [..., f]; got a scalar [SW0409]");
-  if (!bias.defined()) return at::zeros({x.size(-1)}, x.options());
-  check_tensor(op, "bias", bias, {x.size(-1)}, x.scalar_type());
-  return bias.contiguous();
+  if (bias.defined()) check_tensor(op, "bias", bias, {x.size(-1)}, x.scalar_type());
+}
+
+at::Tensor bias_or_zeros(const at::Tensor& bias, const at::Tensor& x) {
+  return bias.defined() ? bias.contiguous() : at::zeros({x.size(-1)}, x.options());
 }
 
 template <class T>
@@ -28,7 +31,13 @@ typename GeluLoops<T>::Form loops_of(Gelu form) {
 
 at::Tensor gelu(const at::Tensor& x_any, const at::Tensor& bias_any, Gelu form) {
   const base::ProfiledOp profiled("gelu");
-  const at::Tensor x = x_any.contiguous(), bias = bias_or_zeros("gelu", bias_any, x), y = at::empty_like(x);
+  const at::Tensor x = x_any.contiguous(), y = at::empty_like(x);
+  check_bias("gelu", bias_any, x);
+  if (const auto* device = device_of("gelu", x, bias_any)) {
+    device->gelu(y, x, bias_any.defined() ? bias_any.contiguous() : bias_any, form);
+    return y;
+  }
+  const at::Tensor bias = bias_or_zeros(bias_any, x);
   const int64_t f = x.size(-1);
   with_element_type("gelu", x, [&]<class T>(T) {
     const auto loops = loops_of<T>(form);
@@ -45,13 +54,18 @@ at::Tensor gelu(const at::Tensor& x_any, const at::Tensor& bias_any, Gelu form) 
 at::Tensor gelu_backward(const at::Tensor& dy_any, const at::Tensor& x_any, const at::Tensor& bias_any,
                          Gelu form, at::Tensor bias_grad_) {
   const base::ProfiledOp profiled("gelu_backward");
-  const at::Tensor dy = dy_any.contiguous(), x = x_any.contiguous();
-  const at::Tensor bias = bias_or_zeros("gelu_backward", bias_any, x), dx = at::empty_like(x);
+  const at::Tensor dy = dy_any.contiguous(), x = x_any.contiguous(), dx = at::empty_like(x);
+  check_bias("gelu_backward", bias_any, x);
   const int64_t f = x.size(-1), rows = rows_of(x);
   check_tensor("gelu_backward", "dy", dy, x.sizes(), x.scalar_type());
   if (bias_grad_.defined())
     check_output("gelu_backward", "bias gradient", bias_grad_, {f}, accumulator_type(x.scalar_type()));
   const bool adds_bias = bias_grad_.defined();
+  if (const auto* device = device_of("gelu_backward", dy, x, bias_any, bias_grad_)) {
+    device->gelu_backward(dx, bias_grad_, dy, x, bias_any.defined() ? bias_any.contiguous() : bias_any, form);
+    return dx;
+  }
+  const at::Tensor bias = bias_or_zeros(bias_any, x);
   with_element_type("gelu_backward", x, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = loops_of<T>(form);

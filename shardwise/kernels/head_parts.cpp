@@ -27,7 +27,7 @@ void check_positions(const char* op, const HeadSplit& split, int64_t s, int64_t 
 }  // namespace
 
 at::Tensor empty_heads(const at::Tensor& qkv, int64_t heads, int64_t head_dim) {
-  return empty({qkv.size(1), heads, qkv.size(0), head_dim}, qkv.scalar_type());
+  return empty({qkv.size(1), heads, qkv.size(0), head_dim}, qkv);
 }
 
 PositionAngles::PositionAngles(const HeadSplit& split) : split_(split) {

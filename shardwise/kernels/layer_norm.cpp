@@ -5,6 +5,7 @@
 
 #include "shardwise/base/profile.h"
 #include "shardwise/kernels/block_sums.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/layer_norm_isa.h"
 #include "shardwise/kernels/threads.h"
 
@@ -40,6 +41,8 @@ void layer_norm_out(at::Tensor& y, RowMoments& moments, const at::Tensor& x_any,
   check_output("layer_norm", "y", y, x.sizes(), x.scalar_type());
   check_output("layer_norm", "mean", moments.mean, row_shape(x), accumulator_type(x.scalar_type()));
   check_output("layer_norm", "rstd", moments.rstd, row_shape(x), accumulator_type(x.scalar_type()));
+  if (const auto* device = device_of("layer_norm", x, weight, bias, y, moments.mean, moments.rstd))
+    return device->layer_norm(y, moments, x, {weight, bias}, eps);
   with_element_type("layer_norm", x, [&]<class T>(T) {
     using A = Accumulator<T>;
     const auto loops = layer_norm_loops<T>();
@@ -76,6 +79,11 @@ at::Tensor layer_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any
   check_gradient("weight gradient", gradients_.weight, x);
   check_gradient("bias gradient", gradients_.bias, x);
   const at::Tensor dx = at::empty_like(x);
+  if (const auto* device =
+          device_of("layer_norm_backward", dy, x, weight, mean, rstd, gradients_.weight, gradients_.bias)) {
+    device->layer_norm_backward(dx, gradients_, dy, x, weight, {mean, rstd});
+    return dx;
+  }
   const int64_t blocks = blocks_of(rows);
   const BlockSums weight_sums(gradients_.weight, blocks), bias_sums(gradients_.bias, blocks);
   with_element_type("layer_norm_backward", x, [&]<class T>(T) {

@@ -4,6 +4,7 @@
 #include <ATen/ops/mm.h>
 
 #include "shardwise/base/profile.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/few_rows_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -25,9 +26,6 @@ namespace {
 constexpr int64_t kMinOneDnnProducts = int64_t{1} << 20;
 
 void check_product(const Tensor& y, const Tensor& a, const Tensor& b) {
-  check_on_cpu("product", y);
-  check_on_cpu("product", a);
-  check_on_cpu("product", b);
   TORCH_CHECK_VALUE(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0) && y.is_contiguous() &&
                         y.sizes() == at::IntArrayRef({a.size(0), b.size(1)}),
                     "product: needs [m, k]·[k, n] = [m, n]; got ", a.sizes(), "·", b.sizes(), " = ",
@@ -68,6 +66,11 @@ void few_rows_out(Tensor& y, const Tensor& a, const Tensor& b) {
   });
 }
 
+void check_host_product(const Tensor& y, const Tensor& a, const Tensor& b) {
+  check_product(y, a, b);
+  for (const Tensor* tensor : {&y, &a, &b}) check_on_cpu("product", *tensor);
+}
+
 /// Computes y = beta·y + a·b, where beta is 0 or 1.
 void multiply(Tensor& y, const Tensor& a, const Tensor& b, int beta, ProductLibrary library) {
   if (library == ProductLibrary::onednn) {
@@ -84,7 +87,9 @@ void multiply(Tensor& y, const Tensor& a, const Tensor& b, int beta, ProductLibr
 void product_out(Tensor& y, const Tensor& a, const Tensor& b) {
   const base::ProfiledOp profiled("product");
   check_product(y, a, b);
-  if (uses_few_rows(a, b)) {
+  if (device_of("product", y, a, b)) {
+    multiply(y, a, b, /*beta=*/0, ProductLibrary::torch_mm);
+  } else if (uses_few_rows(a, b)) {
     few_rows_out(y, a, b);
   } else if (widens_product(a, b)) {
     widened_product_out(y, a, b);
@@ -94,7 +99,7 @@ void product_out(Tensor& y, const Tensor& a, const Tensor& b) {
 }
 
 void product_out(Tensor& y, const Tensor& a, const Tensor& b, ProductLibrary library) {
-  check_product(y, a, b);
+  check_host_product(y, a, b);
   multiply(y, a, b, /*beta=*/0, library);
 }
 
@@ -110,11 +115,12 @@ int64_t rows_with_equal_bits(at::ScalarType dtype) {
 
 void add_product_(Tensor& y, const Tensor& a, const Tensor& b) {
   check_product(y, a, b);
-  multiply(y, a, b, /*beta=*/1, library_of(a, b));
+  const bool is_on_device = device_of("product", y, a, b) != nullptr;
+  multiply(y, a, b, /*beta=*/1, is_on_device ? ProductLibrary::torch_mm : library_of(a, b));
 }
 
 void add_product_(Tensor& y, const Tensor& a, const Tensor& b, ProductLibrary library) {
-  check_product(y, a, b);
+  check_host_product(y, a, b);
   multiply(y, a, b, /*beta=*/1, library);
 }
 

@@ -7,6 +7,7 @@
 
 #include "shardwise/base/profile.h"
 #include "shardwise/kernels/block_sums.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/head_parts.h"
 #include "shardwise/kernels/threads.h"
 
@@ -56,6 +57,11 @@ Qkv split_norm_rotary(const at::Tensor& qkv_any, const HeadSplit& split, const Q
   const int64_t d = split.head_dim;
   const Qkv result = {empty_heads(qkv, split.heads, d), empty_heads(qkv, split.kv_heads, d),
                       values_of(qkv, split)};
+  if (const auto* device = device_of("split_norm_rotary", qkv, split.tables.cos, split.tables.sin,
+                                     norm.weights.q, norm.weights.k)) {
+    device->split_norm_rotary(result, qkv, split, norm);
+    return result;
+  }
   const std::vector<HeadPart> parts = parts_of(result);
   const PositionAngles angles(split);
   with_element_type("split_norm_rotary", qkv, [&]<class T>(T) {
@@ -86,10 +92,16 @@ at::Tensor split_norm_rotary_backward(const Qkv& grads_any, const at::Tensor& qk
   check_norm("split_norm_rotary_backward", norm, split, qkv.scalar_type());
   check_weight_grads("split_norm_rotary_backward", weight_grads_, split, qkv.scalar_type());
   const Qkv grads = with_contiguous_heads(grads_any);
+  const at::Tensor d_qkv = at::empty_like(qkv);
+  if (const auto* device =
+          device_of("split_norm_rotary_backward", qkv, grads.q, grads.k, grads.v, split.tables.cos,
+                    split.tables.sin, norm.weights.q, norm.weights.k, weight_grads_.q, weight_grads_.k)) {
+    device->split_norm_rotary_backward(d_qkv, weight_grads_, grads, qkv, split, norm);
+    return d_qkv;
+  }
   const int64_t s = qkv.size(0), b = qkv.size(1), d = split.head_dim;
   const int64_t block_positions = std::max<int64_t>(1, kBlockRows / std::max<int64_t>(1, b));  // of b rows
   const int64_t blocks = blocks_of(s, block_positions);
-  const at::Tensor d_qkv = at::empty_like(qkv);
   const PositionAngles angles(split);
   const std::vector<HeadPart> parts = parts_of(grads);
   const BlockSums q_sums(weight_grads_.q, blocks), k_sums(weight_grads_.k, blocks);

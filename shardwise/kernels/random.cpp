@@ -67,6 +67,7 @@ void check_local(const char* op, const at::Tensor& local, std::vector<int64_t> s
     check_pieces(op, shape, dim, pieces);
     shape[dim] = size_of(pieces);
   }
+  check_on_cpu(op, local);
   check_output(op, "the local slice", local, shape, local.scalar_type());
 }
 

@@ -5,6 +5,7 @@
 
 #include "shardwise/base/profile.h"
 #include "shardwise/kernels/block_sums.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/rms_norm_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -27,6 +28,8 @@ void rms_norm_out(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x_any, cons
   check_weight("rms_norm", x, weight);
   check_output("rms_norm", "y", y, x.sizes(), x.scalar_type());
   check_output("rms_norm", "rstd", rstd, row_shape(x), accumulator_type(x.scalar_type()));
+  if (const auto* device = device_of("rms_norm", x, weight, y, rstd))
+    return device->rms_norm(y, rstd, x, weight, eps);
   const int64_t h = x.size(-1);
   with_element_type("rms_norm", x, [&]<class T>(T) {
     const auto loops = rms_norm_loops<T>();
@@ -56,8 +59,12 @@ at::Tensor rms_norm_backward(const at::Tensor& dy_any, const at::Tensor& x_any, 
   check_tensor("rms_norm_backward", "rstd", rstd, row_shape(x), accumulator);
   if (weight_grad_.defined())
     check_output("rms_norm_backward", "weight_grad", weight_grad_, weight.sizes(), accumulator);
-  const int64_t h = x.size(-1), rows = rows_of(x);
   const at::Tensor dx = at::empty_like(x);
+  if (const auto* device = device_of("rms_norm_backward", dy, x, weight, rstd, weight_grad_)) {
+    device->rms_norm_backward(dx, weight_grad_, dy, x, weight, rstd);
+    return dx;
+  }
+  const int64_t h = x.size(-1), rows = rows_of(x);
   const BlockSums weight_sums(weight_grad_, blocks_of(rows));
   with_element_type("rms_norm_backward", x, [&]<class T>(T) {
     using A = Accumulator<T>;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "shardwise/base/profile.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/head_parts.h"
 #include "shardwise/kernels/threads.h"
 
@@ -61,6 +62,10 @@ Qkv split_rotary(const at::Tensor& qkv_any, const HeadSplit& split) {
   const int64_t d = split.head_dim;
   const Qkv result = {empty_heads(qkv, split.heads, d), empty_heads(qkv, split.kv_heads, d),
                       empty_heads(qkv, split.kv_heads, d)};
+  if (const auto* device = device_of("split_rotary", qkv, split.tables.cos, split.tables.sin)) {
+    device->split_rotary(result, qkv, split);
+    return result;
+  }
   const PositionAngles angles(split);
   with_element_type("split_rotary", qkv, [&]<class T>(T) {
     const auto loops = rotary_loops<T>();
@@ -83,6 +88,11 @@ at::Tensor split_rotary_backward(const Qkv& grads_any, const HeadSplit& split) {
   const Qkv grads = with_contiguous_heads(grads_any);
   const int64_t b = grads.q.size(0), s = grads.q.size(2), d = split.head_dim;
   const at::Tensor d_qkv = at::empty({s, b, (split.heads + 2 * split.kv_heads) * d}, grads.q.options());
+  if (const auto* device =
+          device_of("split_rotary_backward", grads.q, grads.k, grads.v, split.tables.cos, split.tables.sin)) {
+    device->split_rotary_backward(d_qkv, grads, split);
+    return d_qkv;
+  }
   const PositionAngles angles(split);
   with_element_type("split_rotary_backward", d_qkv, [&]<class T>(T) {
     const auto loops = rotary_loops<T>();

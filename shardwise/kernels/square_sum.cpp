@@ -13,6 +13,7 @@ namespace shardwise::kernels {
 double square_sum(const at::Tensor& x) {
   const base::ProfiledOp profiled("square_sum");
   constexpr int64_t kBlock = 4096;  // elements
+  check_on_cpu("square_sum", x);
   check_output("square_sum", "x", x, x.sizes(), x.scalar_type());
   const int64_t n = x.numel();
   std::vector<double> sums(static_cast<size_t>((n + kBlock - 1) / kBlock));

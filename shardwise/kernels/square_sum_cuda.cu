@@ -55,9 +55,9 @@ __global__ void __launch_bounds__(kChunkThreads)
   if (threadIdx.x == 0) *sum = all;
 }
 
-__global__ void clip_scale_of(float* scale, const double* sum, double max_norm) {
-  const double factor = max_norm / (sqrt(*sum) + 1e-6);
-  *scale = max_norm > 0 && factor < 1 ? static_cast<float>(factor) : 1.0f;
+__global__ void clip_scale_of(float* scale, const double* sum, const double* loss, double max_norm) {
+  const double factor = max_norm / (sqrt(*sum) + 1e-6), not_finite = (*sum + *loss) * 0;
+  *scale = (max_norm > 0 && factor < 1 ? static_cast<float>(factor) : 1.0f) + static_cast<float>(not_finite);
 }
 
 }  // namespace
@@ -69,8 +69,8 @@ void square_sum(const SquareSum& s, cudaStream_t stream) {
   launch(add_chunks, 1, kChunkThreads, stream, s.sum, s.partial, s.chunks.count);
 }
 
-void clip_scale(float* scale, const double* sum, double max_norm, cudaStream_t stream) {
-  launch(clip_scale_of, 1, 1, stream, scale, sum, max_norm);
+void clip_scale(float* scale, const double* sum, const double* loss, double max_norm, cudaStream_t stream) {
+  launch(clip_scale_of, 1, 1, stream, scale, sum, loss, max_norm);
 }
 
 }  // namespace shardwise::kernels::cuda

@@ -25,7 +25,7 @@ struct SquareSum {
 void square_sum(const SquareSum& sum, cudaStream_t stream);
 
 /// Computes scale[0] = max_norm / (√sum + 1e-6) if that is below one, else 1, from the sum over all ranks; 1
-/// if max_norm is 0. Source: torch.nn.utils.clip_grad_norm_.
-void clip_scale(float* scale, const double* sum, double max_norm, cudaStream_t stream);
+/// if max_norm is 0; NaN if the sum or the loss is not finite. Source: torch.nn.utils.clip_grad_norm_.
+void clip_scale(float* scale, const double* sum, const double* loss, double max_norm, cudaStream_t stream);
 
 }  // namespace shardwise::kernels::cuda

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/stored_heads_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -30,6 +31,12 @@ void store_rows_(const StoredHeads& to, int64_t position, const NewRows& from) {
       }
     });
   });
+}
+
+void store_rows_(const StoredHeads& to, int64_t position, const at::Tensor& heads) {
+  if (device_of("attention", to.rows, heads) == nullptr) return store_rows_(to, position, NewRows::of(heads));
+  TORCH_INTERNAL_ASSERT(!to.is_quantized(), "a KV cache on a device has the model's dtype");
+  to.rows.narrow(/*dim=*/1, position, heads.size(1)).copy_(heads);
 }
 
 at::Tensor stored_rows(const StoredHeads& from, int64_t count, at::ScalarType dtype) {

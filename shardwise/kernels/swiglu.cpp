@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "shardwise/base/profile.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/swiglu_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
@@ -23,7 +24,11 @@ std::vector<int64_t> half_shape(const at::Tensor& gate_up) {
 at::Tensor swiglu(const at::Tensor& gate_up_any) {
   const base::ProfiledOp profiled("swiglu");
   const at::Tensor gate_up = gate_up_any.contiguous();
-  const at::Tensor y = empty(half_shape(gate_up), gate_up.scalar_type());
+  const at::Tensor y = empty(half_shape(gate_up), gate_up);
+  if (const auto* device = device_of("swiglu", gate_up)) {
+    device->swiglu(y, gate_up);
+    return y;
+  }
   const int64_t f = y.size(-1);
   with_element_type("swiglu", gate_up, [&]<class T>(T) {
     const auto loops = swiglu_loops<T>();
@@ -40,6 +45,10 @@ at::Tensor swiglu_backward(const at::Tensor& dy_any, const at::Tensor& gate_up_a
   const at::Tensor gate_up = gate_up_any.contiguous();
   check_tensor("swiglu_backward", "dy", dy, half_shape(gate_up), gate_up.scalar_type());
   const at::Tensor d_gate_up = at::empty_like(gate_up);
+  if (const auto* device = device_of("swiglu_backward", dy, gate_up)) {
+    device->swiglu_backward(d_gate_up, dy, gate_up);
+    return d_gate_up;
+  }
   const int64_t f = dy.size(-1);
   with_element_type("swiglu_backward", gate_up, [&]<class T>(T) {
     const auto loops = swiglu_loops<T>();

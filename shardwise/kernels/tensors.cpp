@@ -1,6 +1,7 @@
 #include "shardwise/kernels/tensors.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty.h>
 
 namespace shardwise::kernels {
 
@@ -11,7 +12,6 @@ void check_on_cpu(const char* op, const at::Tensor& tensor) {
 
 void check_tensor(const char* op, const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype) {
-  check_on_cpu(op, tensor);
   TORCH_CHECK_VALUE(tensor.sizes() == shape, op, ": ", name, " must be of shape ", shape, "; got ",
                     tensor.sizes(), " [SW0428]");
   TORCH_CHECK_VALUE(tensor.scalar_type() == dtype, op, ": ", name, " must be of dtype ", dtype, "; got ",
@@ -27,6 +27,10 @@ void check_output(const char* op, const char* name, const at::Tensor& tensor, at
 
 at::Tensor empty(at::IntArrayRef shape, at::ScalarType dtype) {
   return at::detail::empty_cpu(shape, dtype);
+}
+
+at::Tensor empty(at::IntArrayRef shape, const at::Tensor& like) {
+  return like.is_cpu() ? empty(shape, like.scalar_type()) : at::empty(shape, like.options());
 }
 
 int64_t rows_of(const at::Tensor& tensor) {

@@ -28,7 +28,8 @@ void with_element_type(const char* op, at::ScalarType dtype, F f) {
   }
 }
 
-/// Checks that `tensor` is on the CPU: kernels read and write host memory. Errors: c10::ValueError.
+/// Checks that `tensor` is on the CPU, for kernels that read and write host memory only. Errors:
+/// c10::ValueError.
 void check_on_cpu(const char* op, const at::Tensor& tensor);
 
 /// Calls f(T{}) for the element type of `tensor`, which must be on the CPU. Errors: c10::ValueError.
@@ -47,16 +48,18 @@ T* elements_(const at::Tensor& tensor) {
   return static_cast<T*>(tensor.mutable_data_ptr());
 }
 
-/// Checks the device, shape and dtype of `tensor`. Errors: c10::ValueError.
+/// Checks the shape and dtype of `tensor`. Errors: c10::ValueError.
 void check_tensor(const char* op, const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype);
-/// Checks the device, shape and dtype of an output, and that it is contiguous. Errors: c10::ValueError.
+/// Checks the shape and dtype of an output, and that it is contiguous. Errors: c10::ValueError.
 void check_output(const char* op, const char* name, const at::Tensor& tensor, at::IntArrayRef shape,
                   at::ScalarType dtype);
 
 /// Allocates a tensor in host memory, like at::empty but without its dispatch, which takes as long as the op
 /// itself where a token is decoded.
 at::Tensor empty(at::IntArrayRef shape, at::ScalarType dtype);
+/// Allocates a tensor of the dtype and on the device of `like`.
+at::Tensor empty(at::IntArrayRef shape, const at::Tensor& like);
 
 /// Returns all dims except the last.
 inline at::IntArrayRef row_shape(const at::Tensor& tensor) {

@@ -330,6 +330,7 @@ void widen_row(T* to, const uint8_t* from, int64_t count) {
 void dequantize_out(Tensor& w, const Panels& panels, const Range& rows) {
   check_on_cpu("dequantize", panels);
   const int64_t width = panels.width(), columns = panels.layout.columns();
+  kernels::check_on_cpu("dequantize", w);
   kernels::check_output("dequantize", "w", w, {rows.size(), width}, w.scalar_type());
   const PanelShape shape = panels.layout.shape();
   const auto* order = panels.column_order.defined() ? elements<int32_t>(panels.column_order) : nullptr;

@@ -101,6 +101,8 @@ void quantize_rows_(Matrix& matrix, int64_t begin, const Tensor& w, const Tensor
   const int64_t words = qweight.size(1), groups = scales.size(1), width = columns.size();
   const int64_t first_value = columns.begin - matrix.words().begin * format.values_per_word();
   check_on_cpu("quantize", matrix);
+  kernels::check_on_cpu("quantize", w);
+  kernels::check_on_cpu("quantize", maxima);
   kernels::check_tensor("quantize", "w", w, {w.size(0), width}, at::kFloat);
   kernels::check_tensor("quantize", "maxima", maxima, {w.size(0), groups}, at::kFloat);
   kernels::for_ranges(w.size(0), width, [&](int64_t first_row, int64_t last_row) {

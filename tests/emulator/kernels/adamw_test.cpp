@@ -69,10 +69,10 @@ TEST(CudaSquareSum, OfNothingIsZero) {
   EXPECT_EQ(sum_of_squares({0, 0}, 1), 0);
 }
 
-float scale_of(double sum, double max_norm) {
-  const DeviceArray<double> sums(1, [&](size_t) { return sum; });
+float scale_of(double sum, double max_norm, double loss = 2) {
+  const DeviceArray<double> sums(1, [&](size_t) { return sum; }), losses(1, [&](size_t) { return loss; });
   const DeviceArray<float> scale(1);
-  clip_scale(scale.data(), sums.data(), max_norm, nullptr);
+  clip_scale(scale.data(), sums.data(), losses.data(), max_norm, nullptr);
   cudaDeviceSynchronize();
   return scale.values()[0];
 }
@@ -82,7 +82,18 @@ TEST(CudaClipScale, ClipsOnlyLargerNorms) {
   EXPECT_EQ(scale_of(0.25, 1.0), 1.0f);
   EXPECT_EQ(scale_of(16.0, 0.0), 1.0f);  // no clipping
   EXPECT_EQ(scale_of(0.0, 1.0), 1.0f);
-  EXPECT_EQ(scale_of(std::nan(""), 1.0), 1.0f);
+}
+
+TEST(CudaClipScale, IsNanIfTheStepIsNotFinite) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(),
+                   kInfinity = std::numeric_limits<double>::infinity();
+  for (const double max_norm : {0.0, 1.0}) {
+    for (const double bad : {kNan, kInfinity, -kInfinity}) {
+      EXPECT_TRUE(std::isnan(scale_of(bad, max_norm))) << bad;
+      EXPECT_TRUE(std::isnan(scale_of(1.0, max_norm, bad))) << bad;
+    }
+    EXPECT_EQ(scale_of(1e-8, max_norm, -1e300), 1.0f);
+  }
 }
 
 /// One tensor before the step, and where the step writes. Each array begins `offset` elements after an
