@@ -11,7 +11,7 @@ void detail::gather_bytes(const void* local, size_t bytes, void* all, const Grou
   at::Tensor row = at::empty({1, int64_t(bytes)}, at::kByte);
   std::memcpy(row.mutable_data_ptr(), local, bytes);
   const auto split = base::Split::even("ranks", group.size(), group.size());
-  const at::Tensor rows = group.all_gather(row.to(group.device()), split).cpu();
+  const at::Tensor rows = group.size() == 1 ? row : group.all_gather(row.to(group.device()), split).cpu();
   std::memcpy(all, rows.const_data_ptr(), rows.nbytes());
 }
 

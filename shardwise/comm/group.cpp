@@ -46,7 +46,12 @@ class CountedPeerShards final : public PeerShards {
 
 Group::Group() : state_(std::make_shared<State>()) {}
 
+Group::Group(at::Device device) : Group() {
+  state_->device = device;
+}
+
 Group::Group(std::shared_ptr<CollectiveBackend> backend) : state_(std::make_shared<State>()) {
+  state_->device = backend->device();
   state_->rank = backend->rank();
   state_->size = backend->size();
   state_->heap = backend->symmetric_heap();
@@ -92,7 +97,7 @@ const Counters& Group::counters() const {
 }
 
 at::Device Group::device() const {
-  return state_->backend ? state_->backend->device() : at::Device(at::kCPU);
+  return state_->device;
 }
 
 bool Group::is_synchronous() const {

@@ -33,8 +33,10 @@ inline constexpr std::chrono::milliseconds kTimeout{300'000};
 /// one that is in the symmetric heap. A small value that is passed to all code that communicates.
 class Group {
  public:
-  /// Constructs a group of one rank.
+  /// Constructs a group of one rank, whose tensors are on the CPU.
   Group();
+  /// Constructs a group of one rank, whose tensors are on `device`.
+  explicit Group(at::Device device);
   /// Constructs a group of the ranks of `backend`.
   explicit Group(std::shared_ptr<CollectiveBackend> backend);
   /// Constructs a group over any backend of c10d, such as NCCL's (c10d_collectives.cpp).

@@ -20,6 +20,7 @@ namespace shardwise::comm {
 struct Group::State {
   std::shared_ptr<CollectiveBackend> backend;  // null for a group of one
   int rank = 0, size = 1;
+  at::Device device = at::kCPU;
   SymmetricHeap* heap = nullptr;  // the backend's; null if it has none or the group does not use it
   /// The number of asynchronous operations started, equal on all ranks. Copies of a group count together,
   /// because their operations may be in flight at the same time.

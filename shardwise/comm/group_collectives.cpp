@@ -122,7 +122,8 @@ void Group::fused_reduce_scatter(const at::Tensor& x, const base::Split& split,
 void Group::run_on_peer_buffers(Op op, const at::Tensor& x, const base::Split* split,
                                 PeerBufferKernel kernel) const {
   if (size() == 1) {
-    TORCH_CHECK_VALUE(x.is_cpu(), name(op), ": needs a tensor on the CPU; got ", x.toString(), " [SW0501]");
+    TORCH_CHECK_VALUE(x.device() == device(), name(op), ": needs a tensor on ", device(), "; got ",
+                      x.toString(), " [SW0501]");
     const at::Tensor partial = x.contiguous();
     const void* const only = partial.const_data_ptr();
     return kernel({&only, 1});
