@@ -17,7 +17,10 @@ namespace {
 /// Returns the highest rank that failed, or −1.
 int64_t failed_rank(const comm::Group& group, bool has_failed) {
   const int64_t local = has_failed ? group.rank() : -1;
-  return group.all_reduce(at::full({1}, local, at::kLong), comm::Reduce::max).item<int64_t>();
+  return group
+      .all_reduce(at::full({1}, local, at::TensorOptions(at::kLong).device(group.device())),
+                  comm::Reduce::max)
+      .item<int64_t>();
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "shardwise/base/log.h"
-#include "shardwise/base/memory_counter.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/kernels/device.h"
 
 namespace shardwise::checkpoint {
 namespace {
@@ -58,7 +58,7 @@ int64_t mapped_bytes(const model::DecoderWeights& weights) {
 }
 
 LoadCost cost_of(const LoadStats& local, const model::DecoderWeights& weights) {
-  const RankCost local_cost{local, weight_bytes(weights), base::peak_bytes()};
+  const RankCost local_cost{local, weight_bytes(weights), kernels::peak_bytes(weights.group().device())};
   LoadCost cost{};
   for (const RankCost& rank : comm::gather_values(local_cost, weights.group())) {
     cost.seconds = std::max(cost.seconds, rank.stats.seconds);

@@ -55,7 +55,7 @@ void create_files(const fs::path& directory, const model::DecoderWeights& weight
 
 void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank) {
   const auto& [name, stored, local] = entry;
-  const at::Tensor oriented = stored.oriented(local).contiguous();
+  const at::Tensor oriented = stored.oriented(local).contiguous().cpu();
   auto shape = stored.shape;
   if (!stored.rule.is_replicated()) shape[stored.dim] = stored.rule.local_size(rank);
   TORCH_CHECK_VALUE(local.is_contiguous() && oriented.sizes() == at::IntArrayRef(shape), "save: ", name,

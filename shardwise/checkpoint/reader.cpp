@@ -27,13 +27,16 @@ void check_shape(const std::string& path, const std::string& name, const std::ve
                                 fmt::join(found, ", ")));
 }
 
-/// Reads directly into `target` if its dtype and order are the file's, otherwise through a buffer.
-void read_block(const io::SafetensorsFile& file, const io::RowBlock& block, const at::Tensor& target) {
+/// Reads directly into `target` if it is on the CPU in the file's dtype and order, otherwise through a
+/// buffer. Returns the first NaN or Inf.
+std::optional<double> read_block(const io::SafetensorsFile& file, const io::RowBlock& block,
+                                 const at::Tensor& target) {
   const at::ScalarType dtype = tensor_dtype(block.rows.dtype);
-  const bool is_direct = target.scalar_type() == dtype && target.is_contiguous();
+  const bool is_direct = target.is_cpu() && target.scalar_type() == dtype && target.is_contiguous();
   const at::Tensor found = is_direct ? target : at::empty(target.sizes(), dtype);
   io::read_block(file, block, found.mutable_data_ptr());
   if (!is_direct) target.copy_(found);
+  return kernels::first_nan_or_inf(target.is_cpu() ? target : found);
 }
 
 /// Reads a part of `target`, the rank's shard. Returns the first NaN or Inf in it.
@@ -46,8 +49,7 @@ std::optional<double> read_source(const TensorSource& source, int64_t dim, const
     const at::NoGradGuard no_grad;  // each thread has its own mode
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
       const at::Tensor block = part.narrow(/*dim=*/0, blocks[i].begin, blocks[i].size());
-      read_block(*source.file, io::block_of(*source.tensor, dim, slice, blocks[i]), block);
-      found[i] = kernels::first_nan_or_inf(block);
+      found[i] = read_block(*source.file, io::block_of(*source.tensor, dim, slice, blocks[i]), block);
     }
   });
   const auto first = std::ranges::find_if(found, [](const auto& value) { return value.has_value(); });

@@ -67,7 +67,7 @@ ExpSum exp_sum_of(const at::Tensor& row, const base::Split& vocab) {
 std::vector<SampledToken> sample_from_full_rows(const at::Tensor& logits, const base::Split& vocab,
                                                 const std::vector<SamplingInput>& inputs,
                                                 const comm::Group& group) {
-  const at::Tensor full = group.all_gather(logits, vocab, /*dim=*/1);
+  const at::Tensor full = group.all_gather(logits, vocab, /*dim=*/1).cpu();
   std::vector<SampledToken> sampled;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor row = row_of(full, i);
@@ -129,9 +129,10 @@ std::vector<SampledToken> sample_tokens(const at::Tensor& logits, const base::Sp
   for (const SamplingInput& input : inputs)
     count = std::max(count, candidates_needed(input.sampling, vocab.size()));
   if (count == vocab.size()) return sample_from_full_rows(logits, vocab, inputs, group);
+  const at::Tensor on_host = logits.cpu();
   Message local(inputs.size(), static_cast<size_t>(count));
   for (size_t i = 0; i < inputs.size(); ++i)
-    local.fill(i, row_of(logits, i), vocab.range(group.rank()).begin, inputs[i]);
+    local.fill(i, row_of(on_host, i), vocab.range(group.rank()).begin, inputs[i]);
   return sample_from_candidates(local, inputs, group);
 }
 

@@ -42,7 +42,7 @@ struct LayerFactory {
   }
 
   std::optional<quant::Format> packed_dense(const config::ParameterInfo& weight) const {
-    if (weights.use() == WeightUse::training) return std::nullopt;
+    if (weights.use() == WeightUse::training || !group().device().is_cpu()) return std::nullopt;
     const std::vector<int64_t> local = weight.rule.local_shape(weight.shape, group().rank());
     return quant::inference_format(weights.dtype(), local[0], local[1]);
   }
@@ -130,9 +130,23 @@ std::optional<nn::LearnedPositions> make_positions(const LayerFactory& factory) 
 
 }  // namespace
 
+void check_weight_device(const std::string& where, const config::Config& config, const std::string& device) {
+  TORCH_CHECK_VALUE(!config.quantization || device == "cpu", where,
+                    ": quantized weights must be on the CPU; got ", device, "; use --device cpu [SW0848]");
+}
+
+namespace {
+
+const config::Config& checked(const config::Config& config, const comm::Group& group) {
+  check_weight_device("DecoderWeights", config, group.device().str());
+  return config;
+}
+
+}  // namespace
+
 DecoderWeights::DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype,
                                WeightUse use)
-    : config_(config),
+    : config_(checked(config, group)),
       group_(group),
       dtype_(dtype),
       use_(use),
@@ -221,7 +235,7 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
   const auto& w = weights_;
   auto x = hidden(ids, step);
   const auto chosen = [&](const nn::Placed<Stream>& all) {
-    return nn::Placed<Stream>(all.local().index_select(0, rows));
+    return nn::Placed<Stream>(all.local().index_select(0, rows.to(all.local().device())));
   };
   // Selects rows before the norm if there are fewer; otherwise the norm performs the last reduction.
   const bool takes_all = rows.size(0) >= x.value->local().size(0);

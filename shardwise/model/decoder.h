@@ -10,6 +10,10 @@
 
 namespace shardwise::model {
 
+/// Checks that a device can have the weights: quantized ones must be on the CPU. `device`: its name.
+/// Errors: c10::ValueError, beginning with `where`.
+void check_weight_device(const std::string& where, const config::Config& config, const std::string& device);
+
 /// What a model's weights are for. Inference packs weights where products with panels are faster.
 enum class WeightUse { training, inference };
 

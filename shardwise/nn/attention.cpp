@@ -29,7 +29,7 @@ struct Core {
   /// `positions`: of row 0 of each sequence; one position is that of all.
   kernels::HeadSplit head_split(const Tensor& tokens, const std::vector<int64_t>& positions = {0}) const {
     const int64_t last = *std::ranges::max_element(positions);
-    const kernels::RotaryTables& tables = rotary->tables(last + tokens.size(0), tokens.scalar_type());
+    const kernels::RotaryTables& tables = rotary->tables(last + tokens.size(0), tokens);
     kernels::HeadSplit split{layout.heads, layout.kv_heads, layout.head_dim, tables, last, options.valid};
     if (positions.size() > 1) split.first_positions = positions;
     return split;
@@ -60,12 +60,12 @@ kernels::AttentionOptions attention_options(const HeadLayout& layout, const Self
 /// Attention of one sequence's new tokens over its cache, to which it appends their keys and values. [n, 1,
 /// a·d]
 Tensor attend_to_cache(const Tensor& qkv, const Core& core, const Cache& cache, int64_t layer) {
-  core.rotary->tables(cache.capacity(), qkv.scalar_type());  // one table for all positions
+  core.rotary->tables(cache.capacity(), qkv);  // one table for all positions
   const kernels::Qkv heads = core.heads_of(qkv, {cache.length});
   const int64_t past = cache.length, rows = qkv.size(0);
   const auto& [keys, values] = cache.layers.at(size_t(layer));
-  kernels::store_rows_(keys, past, kernels::NewRows::of(heads.k[0]));
-  kernels::store_rows_(values, past, kernels::NewRows::of(heads.v[0]));
+  kernels::store_rows_(keys, past, heads.k[0]);
+  kernels::store_rows_(values, past, heads.v[0]);
   const auto stored = [&](const kernels::StoredHeads& from) {
     return kernels::stored_rows(from, past + rows, qkv.scalar_type()).unsqueeze(0);
   };
@@ -88,7 +88,7 @@ Tensor attend_one_by_one(const Tensor& qkv, const Core& core, std::span<const Ca
     }
     capacity = std::max(capacity, cache.capacity());
   }
-  core.rotary->tables(capacity, qkv.scalar_type());  // one table for all positions
+  core.rotary->tables(capacity, qkv);  // one table for all positions
   return kernels::cached_attention(core.heads_of(qkv.transpose(0, 1), positions), caches, core.options);
 }
 

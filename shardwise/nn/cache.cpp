@@ -5,10 +5,11 @@
 namespace shardwise::nn {
 
 Cache Cache::empty(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t capacity,
-                   at::ScalarType dtype) {
-  const at::Tensor rows = at::empty({layers, 2, kv_heads, capacity, head_dim}, dtype);
-  const at::Tensor scales =
-      dtype == at::kChar ? at::empty({layers, 2, kv_heads, capacity}, at::kFloat) : at::Tensor();
+                   at::TensorOptions options) {
+  const at::Tensor rows = at::empty({layers, 2, kv_heads, capacity, head_dim}, options);
+  at::Tensor scales;
+  if (rows.scalar_type() == at::kChar)
+    scales = at::empty({layers, 2, kv_heads, capacity}, options.dtype(at::kFloat));
   const auto stored = [&](int64_t layer, int64_t which) -> kernels::StoredHeads {
     return {rows[layer][which], scales.defined() ? scales[layer][which] : at::Tensor()};
   };

@@ -20,7 +20,7 @@ struct Cache {
 
   /// Allocates a cache for `capacity` tokens, in the model's dtype or in int8 (at::kChar).
   static Cache empty(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t capacity,
-                     at::ScalarType dtype);
+                     at::TensorOptions options);
   /// Returns the number of tokens for which there is room.
   int64_t capacity() const { return layers.front().keys.rows.size(1); }
 };

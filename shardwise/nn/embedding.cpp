@@ -50,7 +50,7 @@ void check_ids(const Tensor& ids, int64_t vocab_size) {
   TORCH_CHECK_VALUE(ids.dim() == 2 && ids.scalar_type() == at::kLong,
                     "embedding: ids must be [s, b] int64; got ", ids.sizes(), " ", ids.scalar_type(),
                     " [SW0433]");
-  if (ids.numel() == 0) return;
+  if (ids.numel() == 0 || !ids.is_cpu()) return;  // those on a device are ours
   const auto [low, high] = at::aminmax(ids);
   TORCH_CHECK_VALUE(low.item<int64_t>() >= 0 && high.item<int64_t>() < vocab_size,
                     "embedding: ids must lie in [0, ", vocab_size, "); got ", low.item<int64_t>(), " to ",
@@ -85,7 +85,8 @@ template <ResidualStream Stream>
 Placed<Stream> VocabParallelEmbedding::to(const Tensor& ids, const Step& step) const {
   check_ids(ids, vocab_.size());
   const int64_t begin = vocab_.range(step.group.rank()).begin;
-  return parallel::leave<Stream>(Placed<Partial>(look_up(ids, begin, step.group)), step);
+  const Tensor local_ids = ids.to(step.group.device());
+  return parallel::leave<Stream>(Placed<Partial>(look_up(local_ids, begin, step.group)), step);
 }
 
 template Placed<Invariant> VocabParallelEmbedding::to<Invariant>(const Tensor&, const Step&) const;

@@ -1,6 +1,7 @@
 #include "shardwise/nn/linear_cross_entropy.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_assert_async.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -184,6 +185,15 @@ std::vector<ParameterPtr> trained(const LinearParameters& w) {
   return parameters;
 }
 
+/// Checks the loss's gradient; on a device without waiting for it: the device's next operations fail.
+void check_starts_at_loss(const Tensor& gradient) {
+  if (!gradient.is_cpu()) return at::_assert_async(gradient.eq(1));
+  const double factor = gradient.item<double>();
+  TORCH_CHECK_VALUE(factor == 1,
+                    "linear_cross_entropy: backward starts at the loss, whose gradient is 1; got ", factor,
+                    "; divide by LossOptions::valid_tokens instead [SW0722]");
+}
+
 template <parallel::ColumnInput In>
 struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy<In>> {
   /// Weight and bias are parameters only so that autograd sees them; the code uses those in `head`.
@@ -198,10 +208,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy<In>> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const double factor = gradients[0].item<double>();
-    TORCH_CHECK_VALUE(factor == 1,
-                      "linear_cross_entropy: backward starts at the loss, whose gradient is 1; got ", factor,
-                      "; divide by LossOptions::valid_tokens instead [SW0722]");
+    check_starts_at_loss(gradients[0]);
     for (const ParameterPtr& parameter : parallel::saved_state<std::vector<ParameterPtr>>(context))
       parallel::finish_backward_(*parameter);
     return {context->get_saved_variables()[0], Tensor(), Tensor(), Tensor()};

@@ -38,9 +38,11 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     const auto& [batch, group] = parallel::saved_state<Loss>(context);
     const variable_list saved = context->get_saved_variables();
     LossOfBatch scaled = batch;
-    scaled.per_token *= gradients[0].item<double>();
+    const bool is_on_cpu = gradients[0].is_cpu();
+    if (is_on_cpu) scaled.per_token *= gradients[0].item<double>();
     Tensor gradient = saved[0].clone();
     token_losses_backward_(gradient, batch.labels, saved[1], scaled, group);
+    if (!is_on_cpu) gradient.mul_(gradients[0]);  // without waiting for its value
     return {gradient, Tensor()};
   }
 };

@@ -12,7 +12,7 @@ using parallel::DeferredReduction;
 /// sequence shard, or a group of one, which allocates ordinary memory.
 template <ResidualStream Stream>
 comm::Group memory_for(const Step& step) {
-  return std::is_same_v<Stream, Sharded<kSequence>> ? step.group : comm::Group();
+  return std::is_same_v<Stream, Sharded<kSequence>> ? step.group : comm::Group(step.group.device());
 }
 
 /// RMSNorm with a weight [h].

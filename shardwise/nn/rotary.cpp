@@ -4,11 +4,14 @@
 
 namespace shardwise::nn {
 
-const kernels::RotaryTables& Rotary::tables(int64_t positions, at::ScalarType model_dtype) {
-  const at::ScalarType dtype = kernels::accumulator_type(model_dtype);
-  const bool fits =
-      tables_.cos.defined() && tables_.cos.size(0) >= positions && tables_.cos.scalar_type() == dtype;
-  if (!fits) tables_ = kernels::rotary_tables(inverse_frequencies_, positions, dtype);
+const kernels::RotaryTables& Rotary::tables(int64_t positions, const at::Tensor& tokens) {
+  const at::ScalarType dtype = kernels::accumulator_type(tokens.scalar_type());
+  const at::Tensor& cos = tables_.cos;
+  const bool fits = cos.defined() && cos.size(0) >= positions && cos.scalar_type() == dtype &&
+                    cos.device() == tokens.device();
+  if (fits) return tables_;
+  const auto [new_cos, new_sin] = kernels::rotary_tables(inverse_frequencies_, positions, dtype);
+  tables_ = {new_cos.to(tokens.device()), new_sin.to(tokens.device())};
   return tables_;
 }
 

@@ -14,8 +14,9 @@ class Rotary {
   explicit Rotary(std::vector<double> inverse_frequencies)
       : inverse_frequencies_(std::move(inverse_frequencies)) {}
 
-  /// Returns tables of at least `positions` rows: fp32, or fp64 for an fp64 model.
-  const kernels::RotaryTables& tables(int64_t positions, at::ScalarType model_dtype);
+  /// Returns tables of at least `positions` rows for the rotation of `tokens`: on their device, and fp32, or
+  /// fp64 for fp64 tokens.
+  const kernels::RotaryTables& tables(int64_t positions, const at::Tensor& tokens);
 
  private:
   std::vector<double> inverse_frequencies_;

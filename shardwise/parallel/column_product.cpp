@@ -38,7 +38,7 @@ void add_bias_(Tensor& y, const LinearParameters& w) {
 
 Tensor multiply(const Tensor& x, const Column& column) {
   const Parameter& weight = *column.w.weight;
-  Tensor y = kernels::empty({x.size(0), x.size(1), weight.size(0)}, x.scalar_type());
+  Tensor y = kernels::empty({x.size(0), x.size(1), weight.size(0)}, x);
   Tensor y_matrix = as_matrix(y);
   weight_product_out(y_matrix, as_matrix(x), weight);
   return y;

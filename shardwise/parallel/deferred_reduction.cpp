@@ -18,7 +18,7 @@ class FusedPass {
   FusedPass(const Tensor& residual, const ParameterPtr& bias, const RmsNorm& weights, Tensor norm)
       : residual_(residual),
         add_{bias ? bias->value : Tensor(), weights.weight, weights.eps},
-        sum_(kernels::empty(residual.sizes(), residual.scalar_type())),
+        sum_(kernels::empty(residual.sizes(), residual)),
         norm_(std::move(norm)) {}
 
   /// `first_row`: the row of the partial sums that belongs to the residual's first row.
@@ -49,7 +49,7 @@ template <>
 Placed<Invariant> reduce_and_rms_norm<Invariant>(DeferredReduction<Invariant>& x, const RmsNorm& norm,
                                                  const Step& step) {
   const Tensor& residual = x.value->local();
-  FusedPass pass(residual, x.pending->bias, norm, kernels::empty(residual.sizes(), residual.scalar_type()));
+  FusedPass pass(residual, x.pending->bias, norm, kernels::empty(residual.sizes(), residual));
   Tensor y = x.pending->y.local();
   const comm::Group& group = step.group;
   if (group.size() == 1 || (group.has_symmetric_heap() && int64_t(y.nbytes()) <= kOneShotBytes)) {

@@ -1,11 +1,14 @@
 #include "shardwise/parallel/gradient_sync.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "shardwise/base/profile.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/kernels/square_sum.h"
 #include "shardwise/parallel/replicas.h"
 
@@ -90,18 +93,32 @@ double unrooted_norm(const Tensor& gradient, NormOrder norm) {
   return total;
 }
 
+/// Returns the parts of a gradient that this rank counts.
+std::vector<Tensor> owned_gradients(const ParamSpec& spec, int rank) {
+  const Parameter& parameter = *spec.parameter;
+  if (!parameter.main_grad.defined() || (parameter.rule.is_replicated() && rank != 0)) return {};
+  if (parameter.rule.is_replicated()) return {parameter.main_grad};
+  std::vector<Tensor> parts;
+  for (const ShardRule::Piece& piece : parameter.rule.owned_pieces(rank))
+    parts.push_back(parameter.main_grad.narrow(parameter.rule.dim, piece.local_begin, piece.size));
+  return parts;
+}
+
 /// Σ|g|^p over the elements that this rank counts, or their maximum.
 double owned_norm(const ParamSpec& spec, NormOrder norm, int rank) {
-  const Parameter& parameter = *spec.parameter;
-  if (!parameter.main_grad.defined()) return 0;
-  if (parameter.rule.is_replicated()) return rank == 0 ? unrooted_norm(parameter.main_grad, norm) : 0;
   double total = 0;
-  for (const ShardRule::Piece& piece : parameter.rule.owned_pieces(rank)) {
-    const double part =
-        unrooted_norm(parameter.main_grad.narrow(parameter.rule.dim, piece.local_begin, piece.size), norm);
-    total = combined(norm, total, part);
-  }
+  for (const Tensor& part : owned_gradients(spec, rank))
+    total = combined(norm, total, unrooted_norm(part, norm));
   return total;
+}
+
+/// Computes Σ g² of the elements that this rank counts into `total`, on its device, in one launch.
+void square_sum_on_device(const Tensor& total, const ParamSpecs& specs, int rank) {
+  std::vector<Tensor> parts;
+  for (const ParamSpec& spec : specs) {
+    for (const Tensor& part : owned_gradients(spec, rank)) parts.push_back(part.contiguous());
+  }
+  kernels::device_of("square_sum", total)->square_sum(total, parts);
 }
 
 }  // namespace
@@ -120,28 +137,54 @@ void sync_gradients_(const ParamSpecs& specs, const comm::Group& group) {
   for_each_slot(partials, flat, [](const Tensor& local, const Tensor& slot) { local.copy_(slot); });
 }
 
-double gradient_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group& group) {
+namespace {
+
+/// Returns Σ|g|^p over all ranks, or the maximum; [1] fp64 on the group's device.
+Tensor unrooted_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group& group) {
   Tensor total = group.empty({1}, at::kDouble);
-  double local = 0;
-  for (const ParamSpec& spec : specs) {
-    local = combined(norm, local, owned_norm(spec, norm, group.rank()));
+  if (norm == NormOrder::two && !total.is_cpu()) {
+    square_sum_on_device(total, specs, group.rank());
+  } else {
+    double local = 0;
+    for (const ParamSpec& spec : specs) local = combined(norm, local, owned_norm(spec, norm, group.rank()));
+    total.fill_(local);
   }
-  total.fill_(local);
   group.all_reduce_(total, norm == NormOrder::inf ? comm::Reduce::max : comm::Reduce::sum);
-  const double sum = total.item<double>();
+  return total;
+}
+
+}  // namespace
+
+double gradient_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group& group) {
+  const double sum = unrooted_norm(specs, norm, group).item<double>();
   return norm == NormOrder::two ? std::sqrt(sum) : sum;
 }
 
-double synced_norm_(const ParamSpecs& specs, const comm::Group& group) {
+Tensor synced_square_norm_(const ParamSpecs& specs, const comm::Group& group) {
   base::enter_part("");
   sync_gradients_(specs, group);
-  const double norm = gradient_norm(specs, NormOrder::two, group);
-  return norm;
+  return unrooted_norm(specs, NormOrder::two, group);
+}
+
+double synced_norm_(const ParamSpecs& specs, const comm::Group& group) {
+  return std::sqrt(synced_square_norm_(specs, group).item<double>());
 }
 
 double clip_scale(double norm, double max_norm) {
   const double scale = max_norm / (norm + 1e-6);
   return scale < 1 ? scale : 1;
+}
+
+Tensor clip_scale(const Tensor& square_norm, const Tensor& loss, double max_norm) {
+  if (const auto* device = kernels::device_of("clip_scale", square_norm, loss)) {
+    Tensor scale = at::empty({1}, square_norm.options().dtype(at::kFloat));
+    device->clip_scale(scale, square_norm, loss, max_norm);
+    return scale;
+  }
+  const double norm = std::sqrt(square_norm.item<double>());
+  const bool is_finite = std::isfinite(norm) && std::isfinite(loss.item<double>());
+  const double scale = max_norm > 0 ? clip_scale(norm, max_norm) : 1;
+  return at::full({1}, is_finite ? scale : NAN, square_norm.options());
 }
 
 void clip_gradients_(const ParamSpecs& specs, double norm, double max_norm) {

@@ -20,9 +20,17 @@ double gradient_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group&
 /// Synchronizes the gradients (sync_gradients_) and returns their 2-norm (gradient_norm).
 double synced_norm_(const ParamSpecs& specs, const comm::Group& group);
 
+/// Synchronizes the gradients and returns the square of their 2-norm, [1] fp64 on the group's device, for
+/// which the host does not wait.
+at::Tensor synced_square_norm_(const ParamSpecs& specs, const comm::Group& group);
+
 /// Returns the factor that clips gradients of `norm`: max_norm / (norm + 1e-6) if that is below one, else 1,
 /// as torch.nn.utils.clip_grad_norm_ does. An optimizer that takes it saves a pass over the gradients.
 double clip_scale(double norm, double max_norm);
+
+/// Returns clip_scale of √`square_norm`, or 1 if max_norm is 0; NaN if the norm or the loss is not finite.
+/// Shapes: `square_norm`, `loss` [1] fp64 on one device → [1] there, fp64 on the CPU and fp32 elsewhere.
+at::Tensor clip_scale(const at::Tensor& square_norm, const at::Tensor& loss, double max_norm);
 
 /// Multiplies all gradients by clip_scale.
 void clip_gradients_(const ParamSpecs& specs, double norm, double max_norm);

@@ -39,7 +39,7 @@ void draw_segment_(Parameter& parameter, size_t segment, kernels::RandomKey key,
   std::vector<int64_t> shape = parameter.global_shape;
   shape[rule.dim] = rule.segments[segment].size();
   Tensor target = parameter.value.detach().narrow(rule.dim, piece.local_begin, piece.size);
-  Tensor slice = at::empty(target.sizes(), target.options());
+  Tensor slice = kernels::empty(target.sizes(), target.scalar_type());  // values are drawn on the CPU
   piece.global_begin = rule.segments[segment].range(rank).begin;
   piece.local_begin = 0;
   draw_(slice, shape, rule.dim, {piece}, parameter.init, key.fold(segment));
@@ -75,7 +75,7 @@ std::optional<Tensor> leaf_of(const ParameterPtr& parameter) {
 ParameterPtr make_parameter(std::string name, std::vector<int64_t> global_shape, ShardRule rule, Init init,
                             const comm::Group& group, at::ScalarType dtype) {
   const auto shape = rule.local_shape(global_shape, group.rank());
-  Tensor value = at::empty(shape, at::TensorOptions(dtype)).requires_grad_();
+  Tensor value = at::empty(shape, at::TensorOptions(dtype).device(group.device())).requires_grad_();
   return std::make_shared<Parameter>(Parameter{std::move(name), std::move(global_shape), std::move(rule),
                                                init, std::move(value), Tensor(), nullptr});
 }
@@ -118,7 +118,9 @@ void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group
   }
   if (parameter.rule.is_replicated()) {
     Tensor value = parameter.value.detach();
-    draw_(value, parameter.global_shape, /*dim=*/0, /*pieces=*/{}, parameter.init, parameter_key.fold(0));
+    Tensor drawn = value.cpu();
+    draw_(drawn, parameter.global_shape, /*dim=*/0, /*pieces=*/{}, parameter.init, parameter_key.fold(0));
+    if (!value.is_cpu()) value.copy_(drawn);
   }
 }
 
@@ -136,7 +138,7 @@ void zero_grad_(Parameter& parameter) {
     return;
   }
   const at::ScalarType dtype = kernels::accumulator_type(parameter.value.scalar_type());
-  parameter.main_grad = at::zeros(parameter.value.sizes(), at::TensorOptions(dtype));
+  parameter.main_grad = at::zeros(parameter.value.sizes(), parameter.value.options().dtype(dtype));
 }
 
 void expect_backward_(Parameter& parameter) {

@@ -26,8 +26,7 @@ struct Replica {
 };
 
 uint64_t hash_of_bits(const Tensor& x) {
-  kernels::check_on_cpu("verify", x);
-  const Tensor dense = x.detach().contiguous();
+  const Tensor dense = x.detach().contiguous().cpu();
   return base::hash_of({static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()});
 }
 
@@ -56,12 +55,13 @@ void append_replicas_of(const Tensor& x, const Parameter& parameter, const char*
 
 void verify_equal(const Tensor& x, const char* what, const Step& step) {
   if (step.verify == Verify::off || step.group.size() == 1) return;
-  kernels::check_on_cpu("verify", x);
-  const Tensor local = x.detach().contiguous();
+  const Tensor local = x.detach().contiguous().to(step.group.device());
   Tensor expected = local.clone();
   step.group.broadcast_(expected, /*root=*/0);
-  const bool differs = std::memcmp(local.const_data_ptr(), expected.const_data_ptr(), local.nbytes()) != 0;
-  const Tensor differing = step.group.all_reduce(at::full({1}, differs ? 1 : 0, at::kLong));
+  const Tensor mine = local.cpu(), first = expected.cpu();
+  const bool differs = std::memcmp(mine.const_data_ptr(), first.const_data_ptr(), mine.nbytes()) != 0;
+  const Tensor differing =
+      step.group.all_reduce(at::full({1}, differs ? 1 : 0, local.options().dtype(at::kLong)));
   TORCH_CHECK(differing.item<int64_t>() == 0, "verify: ", what,
               " must be equal on every rank; it differs from rank 0's on ", differing.item<int64_t>(), " of ",
               step.group.size(), " ranks [SW0348]");

@@ -7,6 +7,10 @@
 
 #include "shardwise/nn/module.h"
 
+namespace shardwise::kernels {
+struct AdamWStep;
+}
+
 namespace shardwise::train {
 
 /// The hyperparameters of AdamW.
@@ -36,14 +40,23 @@ class AdamW {
   /// Performs step number `step` (1, 2, ...): updates every parameter that is not frozen from its main_grad,
   /// multiplied by `gradient_scale` (parallel::clip_scale). main_grad keeps its value.
   void step_(int64_t step, double learning_rate, double gradient_scale = 1);
+  /// With the scale of parallel::clip_scale, which is on the parameters' device; if it is NaN, nothing
+  /// changes.
+  void step_(int64_t step, double learning_rate, const at::Tensor& gradient_scale);
   /// As step_, but also zeroes main_grad, in the same pass over memory: the next step needs no zero_grad_.
   void step_and_zero_grad_(int64_t step, double learning_rate, double gradient_scale = 1);
+  /// As step_and_zero_grad_, with the scale of parallel::clip_scale, as step_ takes it.
+  void step_and_zero_grad_(int64_t step, double learning_rate, const at::Tensor& gradient_scale);
 
   /// The state of every parameter that is not frozen; writing to its tensors changes the optimizer.
   const std::vector<ParameterState>& state() const { return state_; }
 
  private:
-  void update_(int64_t step, double learning_rate, double gradient_scale, bool zeroes_gradient);
+  kernels::AdamWStep step_of(int64_t step, double learning_rate) const;
+  at::Tensor scalar_scale(double gradient_scale) const;
+  void update_(kernels::AdamWStep how, const at::Tensor& gradient_scale);
+  void update_on_device(const kernels::AdamWStep& step, const at::Tensor& gradient_scale);
+  double decay_of(const ParameterState& state) const;
   AdamWOptions options_;
   std::vector<ParameterState> state_;
 };

@@ -1,7 +1,7 @@
 #include "shardwise/train/shard_report.h"
 
-#include "shardwise/base/memory_counter.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/kernels/device.h"
 
 namespace shardwise::train {
 namespace {
@@ -21,7 +21,7 @@ MemoryBreakdown local_memory(const nn::UsedParameters& parameters, const std::ve
     local.optimizer +=
         bytes_of(of_parameter.master) + bytes_of(of_parameter.exp_avg) + bytes_of(of_parameter.exp_avg_sq);
   }
-  local.peak_private = base::peak_bytes();
+  local.peak_private = kernels::peak_bytes(group.device());
   if (group.symmetric_heap()) local.peak_symmetric_heap = group.symmetric_heap()->peak_bytes();
   if (group.size() == 1) local.peak_symmetric_heap = 0;
   return local;

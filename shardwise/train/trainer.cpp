@@ -1,19 +1,21 @@
 #include "shardwise/train/trainer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
-#include "shardwise/base/memory_counter.h"
 #include "shardwise/base/profile.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/kernels/device.h"
 #include "shardwise/nn/dropout.h"
 #include "shardwise/parallel/verify.h"
 #include "shardwise/train/batch.h"
-#include "shardwise/train/finite.h"
 #include "shardwise/train/saved_state.h"
 
 namespace shardwise::train {
@@ -29,7 +31,7 @@ AdamWOptions adamw_options(const TrainOptions& o) {
 
 int64_t peak_memory_bytes(const comm::Group& group) {
   const comm::SymmetricHeap* shared = group.symmetric_heap();
-  return base::peak_bytes() + (shared ? shared->peak_bytes() : 0);
+  return kernels::peak_bytes(group.device()) + (shared ? shared->peak_bytes() : 0);
 }
 
 /// Returns the cost of a step since the counters were `before`. Only the symmetric heap counts waiting and
@@ -123,7 +125,7 @@ checkpoint::TrainState Trainer::state() const {
           .seq_len = job_.options().seq_len};
 }
 
-double Trainer::micro_batch(int64_t index) {
+at::Tensor Trainer::micro_batch(int64_t index) {
   const TrainOptions& o = job_.options();
   const Batch batch = training_batch(job_.windows(), sequences_, o.batch_size);
   nn::Step step = make_step(nn::masks_key(o.seed, steps_done_, index));
@@ -137,32 +139,37 @@ double Trainer::micro_batch(int64_t index) {
   const auto loss = model_.loss(batch.ids, batch.labels, options, step);
   loss.local().backward();
   sequences_ += o.batch_size;
-  return loss.local().item<double>();
+  return loss.local().detach();
 }
 
 void Trainer::zero_gradients_() {
   for (const nn::UsedParameter& used : weights_->used_parameters()) parallel::zero_grad_(*used.parameter);
 }
 
-double Trainer::update_(double loss, double learning_rate, const std::function<void()>& before_update) {
-  const double norm = parallel::synced_norm_(model_.specs, group_);
+StepHealth Trainer::update_(const at::Tensor& loss, double learning_rate,
+                            const std::function<void()>& before_update) {
+  const at::Tensor square_norm = parallel::synced_square_norm_(model_.specs, group_);
+  if (before_update) before_update();
+  const at::Tensor scale = parallel::clip_scale(square_norm, loss, job_.options().clip_grad);
+  const bool verifies = job_.options().verify;
+  if (verifies) {
+    optimizer_.step_(steps_done_ + 1, learning_rate, scale);
+  } else {
+    optimizer_.step_and_zero_grad_(steps_done_ + 1, learning_rate, scale);
+  }
+  const at::Tensor sums = at::cat({loss, square_norm}).cpu();
+  const StepHealth health{steps_done_ + 1, sums[0].item<double>(), std::sqrt(sums[1].item<double>())};
   try {
-    check_finite({steps_done_ + 1, loss, norm}, model_.specs, group_);
+    check_finite(health, model_.specs, group_);
   } catch (...) {
     zero_gradients_();
     throw;
   }
-  if (before_update) before_update();
-  const double max_norm = job_.options().clip_grad;
-  const double gradient_scale = max_norm > 0 ? parallel::clip_scale(norm, max_norm) : 1;
-  if (job_.options().verify) {
-    optimizer_.step_(steps_done_ + 1, learning_rate, gradient_scale);
+  if (verifies) {
     parallel::verify_replicas(model_.specs, group_);
     zero_gradients_();
-  } else {
-    optimizer_.step_and_zero_grad_(steps_done_ + 1, learning_rate, gradient_scale);
   }
-  return norm;
+  return health;
 }
 
 StepRecord Trainer::step(const std::function<void()>& before_update) {
@@ -170,9 +177,12 @@ StepRecord Trainer::step(const std::function<void()>& before_update) {
   const base::Stopwatch watch;
   const comm::Counters before = group_.counters();
   StepRecord record;
-  for (int64_t i = 0; i < job_.options().grad_accum; ++i) record.loss += micro_batch(i);
+  at::Tensor loss = at::zeros({1}, at::TensorOptions(at::kDouble).device(group_.device()));
+  for (int64_t i = 0; i < job_.options().grad_accum; ++i) loss += micro_batch(i);
   record.lr = schedule_.learning_rate(steps_done_ + 1);
-  record.grad_norm = update_(record.loss, record.lr, before_update);
+  const StepHealth health = update_(loss, record.lr, before_update);
+  record.loss = health.loss;
+  record.grad_norm = health.grad_norm;
   record.step = ++steps_done_;
   record.tokens = sequences_ * job_.options().seq_len;
   record.step_ms = watch.milliseconds();

@@ -7,6 +7,7 @@
 #include "shardwise/checkpoint/load_cost.h"
 #include "shardwise/checkpoint/pending_save.h"
 #include "shardwise/train/bound_model.h"
+#include "shardwise/train/finite.h"
 #include "shardwise/train/job.h"
 #include "shardwise/train/optimizer.h"
 #include "shardwise/train/overlap_choice.h"
@@ -44,11 +45,12 @@ class Trainer {
   const AdamW& optimizer() const { return optimizer_; }
 
  private:
-  /// Runs forward and backward of micro-batch `index`; returns its part of the step's loss.
-  double micro_batch(int64_t index);
+  /// Runs forward and backward of micro-batch `index`; returns its part of the step's loss, on the device.
+  at::Tensor micro_batch(int64_t index);
   /// Synchronizes and clips the gradients, runs AdamW, with --verify compares replicas, and zeroes the
-  /// gradients; returns their norm before clipping.
-  double update_(double loss, double learning_rate, const std::function<void()>& before_update);
+  /// gradients. Here the host waits for the device. Returns the loss, and the norm before clipping.
+  StepHealth update_(const at::Tensor& loss, double learning_rate,
+                     const std::function<void()>& before_update);
   void zero_gradients_();
   int64_t tokens_per_step() const;
   nn::Step make_step(kernels::RandomKey key) const;
