@@ -23,10 +23,12 @@ install(FILES "${PROJECT_BINARY_DIR}/planner.html" DESTINATION share/shardwise O
 install(TARGETS shardwise_chat_renderer LIBRARY DESTINATION "${_modules}")
 install(DIRECTORY ${SHARDWISE_RENDERER_PACKAGES} DESTINATION "${_modules}/chat_renderer_packages"
   PATTERN __pycache__ EXCLUDE)
-if(TARGET shardwise_nccl)
-  set_target_properties(shardwise_nccl PROPERTIES INSTALL_RPATH "$ORIGIN")
-  install(TARGETS shardwise_nccl LIBRARY DESTINATION "${_modules}")
-endif()
+foreach(module shardwise_nccl shardwise_cuda)
+  if(TARGET ${module})
+    set_target_properties(${module} PROPERTIES INSTALL_RPATH "$ORIGIN")
+    install(TARGETS ${module} LIBRARY DESTINATION "${_modules}")
+  endif()
+endforeach()
 if(SHARDWISE_INSTALL_TORCH)
   # libtorch_cpu needs libraries of other wheels of its environment.
   install(CODE "

@@ -61,16 +61,23 @@ if(SHARDWISE_HAS_NCCL)
   message(STATUS "NCCL: headers in ${_nvidia}, for GPU ranks")
   _torch_target(c10_cuda libc10_cuda.so)
   _torch_target(torch_cuda libtorch_cuda.so)
-  add_library(shardwise_nccl MODULE "${PROJECT_SOURCE_DIR}/shardwise/comm/nccl/plugin.cpp")
-  target_include_directories(shardwise_nccl PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_include_directories(shardwise_nccl SYSTEM PRIVATE "${_cuda_include}" "${_nccl_include}")
-  target_compile_definitions(shardwise_nccl PRIVATE USE_C10D_NCCL)
-  target_link_libraries(shardwise_nccl PRIVATE shardwise_flags torch::torch_cuda torch::c10_cuda torch::torch_cpu)
-  # DT_RPATH instead of DT_RUNPATH: it also applies to the libraries that libtorch_cuda itself needs.
   file(GLOB _nvidia_libraries "${_nvidia}/*/lib")
-  set_target_properties(shardwise_nccl PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden
-    BUILD_RPATH "${_nvidia_libraries}" LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
-  target_link_options(shardwise_nccl PRIVATE -Wl,--disable-new-dtags -Wl,--no-as-needed)
+
+  # A module of the program that links libtorch's CUDA half.
+  function(shardwise_cuda_module target)
+    target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+    target_include_directories(${target} SYSTEM PRIVATE "${_cuda_include}")
+    target_link_libraries(${target} PRIVATE shardwise_flags torch::torch_cuda torch::c10_cuda torch::torch_cpu)
+    # DT_RPATH instead of DT_RUNPATH: it also applies to the libraries that libtorch_cuda itself needs.
+    set_target_properties(${target} PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden
+      BUILD_RPATH "${_nvidia_libraries}" LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}")
+    target_link_options(${target} PRIVATE -Wl,--disable-new-dtags -Wl,--no-as-needed)
+  endfunction()
+
+  add_library(shardwise_nccl MODULE "${PROJECT_SOURCE_DIR}/shardwise/comm/nccl/plugin.cpp")
+  target_include_directories(shardwise_nccl SYSTEM PRIVATE "${_nccl_include}")
+  target_compile_definitions(shardwise_nccl PRIVATE USE_C10D_NCCL)
+  shardwise_cuda_module(shardwise_nccl)
 else()
   message(STATUS "NCCL: none (${SHARDWISE_LACKS_NCCL}), ranks compute on the CPU")
 endif()
