@@ -6,6 +6,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/cli/cache_dtype.h"
 #include "shardwise/cli/commands.h"
+#include "shardwise/cli/device_choice.h"
 #include "shardwise/cli/load_json.h"
 #include "shardwise/cli/model_source.h"
 #include "shardwise/cli/output.h"
@@ -139,12 +140,14 @@ int evaluate_command(const Call& call) {
   Flags flags("eval", "Computes a model's mean negative log-likelihood and perplexity on text.");
   add_flags(flags, o);
   add_timeout_flag(flags, ranks);
+  add_device_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("eval", ranks);
   TORCH_CHECK_VALUE(!o.text.empty(),
                     "eval: --text must name at least one file or directory; got none [SW0043]");
   const ModelSource model("eval", o.model);
   const infer::EvaluationWindows windows = windows_of(o, model.config());
+  ranks.device = inference_device("eval", ranks.device, model.config(), windows.cache_dtype);
   const auto tokenizer = model.tokenizer();
   const EncodedText encoded = encoded_text(o.text, *tokenizer);
   const auto& sequences = encoded.sequences;

@@ -9,6 +9,7 @@
 #include "shardwise/cli/auto_choice.h"
 #include "shardwise/cli/cache_dtype.h"
 #include "shardwise/cli/commands.h"
+#include "shardwise/cli/device_choice.h"
 #include "shardwise/cli/generate_memory.h"
 #include "shardwise/cli/generate_requests.h"
 #include "shardwise/cli/load_json.h"
@@ -264,17 +265,19 @@ void generate_rank(const GenerateJob& job, const comm::Group& group) {
     times =
         planned_times(inference_task(job.model, job.requests, job.batching()), job.requests.size(), group);
     base::log_info("generate: " +
-                   (planned.empty() ? "peak memory is not planned for ranks over MPI" : to_text(planned)) +
+                   (planned.empty() ? "peak memory is not planned for ranks over MPI or on several devices"
+                                    : to_text(planned)) +
                    planned_text(times));
   }
-  const checkpoint::LoadCost loaded = job.model.map(weights, job.options.seed);
+  const checkpoint::LoadCost loaded =
+      with_plan_in_error("generate", planned, [&] { return job.model.map(weights, job.options.seed); });
   checkpoint::log_load("generate", job.model.directory(), loaded, group);
   RankGeneration generation(job, group);
   base::Profile profile;
   const infer::Generated generated = [&] {
     std::optional<base::Profile::Recording> recording;
     if (job.options.profile) recording.emplace(profile);
-    return generation.run(weights);
+    return with_plan_in_error("generate", planned, [&] { return generation.run(weights); });
   }();
   generation.print_results(generated.completions,
                            {planned, times, loaded, generated.timings, peaks_of_ranks(group)});
@@ -305,12 +308,14 @@ int generate_command(const Call& call) {
       "measured this host, runs of N ranks begin with their planned time.");
   add_flags(flags, options);
   add_timeout_flag(flags, ranks);
+  add_device_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("generate", ranks);
   const bool chooses = has_to_choose("generate", options.automatic);
   if (chooses && !flags.is_given("tp")) options.model.tp = tp_of_panels(options.model).value_or(1);
   const launch::LaunchContext context = launch_context_for(options.model.tp);
   GenerateJob job = make_job(options, context);
+  ranks.device = inference_device("generate", ranks.device, job.model.config(), job.batching().cache_dtype);
   std::vector<std::string> argv = call.argv;
   if (chooses) std::ranges::copy(choose_(job, flags), std::back_inserter(argv));
   return run_on_ranks({context, job.options.model.tp, ranks, argv},

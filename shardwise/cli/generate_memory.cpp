@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "shardwise/base/isa.h"
-#include "shardwise/base/memory_counter.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/kernels/device.h"
 
 namespace shardwise::cli {
 namespace {
@@ -61,7 +61,7 @@ PlannedMemories planned_memory(plan::Generation batch, const std::vector<int64_t
 }
 
 std::vector<PeakMemory> peaks_of_ranks(const comm::Group& group) {
-  PeakMemory local{base::peak_bytes(), std::nullopt};
+  PeakMemory local{kernels::peak_bytes(group.device()), std::nullopt};
   if (const comm::SymmetricHeap* heap = group.symmetric_heap())
     local.symmetric_heap_bytes = heap->peak_bytes();
   if (group.size() == 1) local.symmetric_heap_bytes = 0;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "shardwise/base/error.h"
 #include "shardwise/cli/units.h"
 
 namespace shardwise::cli {
@@ -33,6 +34,14 @@ std::string to_text(const PlannedMemories& by_rank) {
     first = end;
   }
   return head + text;
+}
+
+void throw_with_plan(const std::string& command, const c10::OutOfMemoryError& error,
+                     const PlannedMemories& planned) {
+  const std::string plan = planned.empty() ? "peak memory was not planned" : to_text(planned);
+  TORCH_CHECK(false, command,
+              ": the device's memory must hold the run; got: ", base::without_code(base::one_line(error)),
+              "; ", plan, "; use a smaller batch, or more ranks [SW0849]");
 }
 
 nlohmann::ordered_json to_json(const PlannedMemories& by_rank) {

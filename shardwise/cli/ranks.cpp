@@ -9,6 +9,7 @@
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/cli/program.h"
 #include "shardwise/cli/signals.h"
+#include "shardwise/device/device.h"
 #include "shardwise/launch/affinity.h"
 #include "shardwise/launch/process_group.h"
 
@@ -74,7 +75,15 @@ void add_timeout_flag(Flags& flags, RankOptions& options) {
                           options.timeout_s));
 }
 
+void add_device_flag(Flags& flags, RankOptions& options) {
+  flags.value(
+      "--device NAME", options.device,
+      "what computes: cpu; cuda, one GPU for each rank; auto, a GPU if there is one; or emulated, the "
+      "GPU's kernels on the CPU, for tests [cpu]");
+}
+
 void validate(const std::string& command, const RankOptions& options) {
+  device::check_name(command, options.device);
   TORCH_CHECK_VALUE(options.timeout_s >= 1e-3 && options.timeout_s <= kMaxTimeout, command,
                     ": --timeout must be from 0.001 to 1000000 seconds; got ", options.timeout_s,
                     " [SW0016]");
@@ -101,7 +110,7 @@ int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&
   }
   const comm::Group group = join_or_name_rank(job);
   try {
-    body(group);
+    body(device::connect(job.options.device, group));
   } catch (const base::CollectiveError& error) {
     print_collective_error(error, group);
     launch::shutdown();

@@ -19,6 +19,7 @@ namespace shardwise::cli {
 struct RankOptions {
   // The limit of every wait for another rank.
   double timeout_s = std::chrono::duration<double>(comm::kTimeout).count();
+  std::string device = "cpu";  // of device::names
 };
 
 std::chrono::milliseconds timeout_of(const RankOptions& options);
@@ -27,7 +28,10 @@ std::chrono::milliseconds timeout_of(const RankOptions& options);
 void add_tp_flag(Flags& flags, int64_t& tp);
 /// Adds the flag --timeout.
 void add_timeout_flag(Flags& flags, RankOptions& options);
-/// Checks the value of --timeout. Errors: c10::ValueError naming `command`, the flag and the rule.
+/// Adds the flag --device.
+void add_device_flag(Flags& flags, RankOptions& options);
+/// Checks the values of --timeout and --device. Errors: c10::ValueError naming `command`, the flag and the
+/// rule.
 void validate(const std::string& command, const RankOptions& options);
 
 /// Returns this process's rank and node in its job.
@@ -46,7 +50,8 @@ struct RankJob {
 /// Returns the options of launch_ranks for this program with `argv`.
 launch::LaunchOptions launch_options(const std::vector<std::string>& argv);
 
-/// Runs `body(group)` on every rank of the job and returns the job's exit code. A process started by hand
+/// Runs `body(group)` on every rank of the job, with a group on the job's device, and returns the job's exit
+/// code. A process started by hand
 /// becomes the launcher if tp is above 1. If `body` throws a base::CollectiveError, rank 0 prints it and the
 /// exit code is 2. Errors: the other errors of `body`, after aborting the group.
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body);

@@ -113,6 +113,7 @@ void add_rank_flags(Flags& flags, TrainOptions& o, RankOptions& ranks) {
                "parallel layers and their gradients, under sequence parallelism once gathered; and in every "
                "step replicated parameters and their gradients; slow");
   add_timeout_flag(flags, ranks);
+  add_device_flag(flags, ranks);
 }
 
 void add_result_flags(Flags& flags, TrainOptions& o, bool& json) {
@@ -212,8 +213,10 @@ std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const trai
   const StepTimes times = planned_steps(job, group);
   base::log_info(planned_memory_line(planned) + planned_text(times));
   Display display(job, planned, times);
-  train::Summary summary = train::run(
-      job, group, [&](const train::StepRecord& record) { display.show(record); }, [&] { display.start(); });
+  train::Summary summary = with_plan_in_error("train", planned, [&] {
+    return train::run(
+        job, group, [&](const train::StepRecord& record) { display.show(record); }, [&] { display.start(); });
+  });
   TrainReport report = make_report(job, std::move(summary), display.times(), ranks_share_memory(group));
   return {std::move(report), display.records()};
 }
@@ -240,7 +243,9 @@ void log_resumption(const train::Job& job) {
 
 void train_rank(const train::Job& job, const comm::Group& group, bool json) {
   if (group.rank() > 0) {
-    const train::Summary summary = train::run(job, group, [](const train::StepRecord&) {});
+    const train::Summary summary =
+        with_plan_in_error("train", planned_memory(planned_peaks(job, ranks_share_memory(group))),
+                           [&] { return train::run(job, group, [](const train::StepRecord&) {}); });
     if (job.options().profile) report_profile("train", *job.options().profile, summary.profile, group);
     return;
   }
