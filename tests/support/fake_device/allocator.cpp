@@ -57,6 +57,11 @@ void set_capacity(size_t bytes) {
   Memory::instance().set_capacity(bytes);
 }
 
+size_t peak_bytes() {
+  const Lock lock(emulator::mutex());
+  return Memory::instance().peak_bytes();
+}
+
 void resize_storage(const c10::Storage& storage, size_t bytes) {
   c10::DataPtr data = allocator().allocate(bytes);
   if (const size_t kept = std::min(bytes, storage.nbytes()); kept > 0)

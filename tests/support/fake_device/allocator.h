@@ -11,6 +11,9 @@ c10::Allocator& allocator();
 /// Sets how many bytes all blocks may have together, at most Memory::kBytes; each is a multiple of 256.
 void set_capacity(size_t bytes);
 
+/// Returns the most bytes that all blocks had together.
+size_t peak_bytes();
+
 /// Gives a storage new memory of `bytes` bytes, with its contents as far as they fit.
 void resize_storage(const c10::Storage& storage, size_t bytes);
 

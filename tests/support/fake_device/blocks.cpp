@@ -14,6 +14,7 @@ std::optional<size_t> Blocks::take(size_t bytes) {
   if (available > size) free_[offset + size] = available - size;
   used_[offset] = size;
   used_bytes_ += size;
+  peak_bytes_ = std::max(peak_bytes_, used_bytes_);
   return offset;
 }
 

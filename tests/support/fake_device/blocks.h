@@ -22,11 +22,13 @@ class Blocks {
   void give_back(size_t offset);
 
   size_t used_bytes() const { return used_bytes_; }
+  /// Returns the largest used_bytes so far.
+  size_t peak_bytes() const { return peak_bytes_; }
   size_t bytes_of(size_t offset) const { return used_.at(offset); }
 
  private:
   std::map<size_t, size_t> free_, used_;  // bytes by offset; no two free parts touch
-  size_t used_bytes_ = 0;
+  size_t used_bytes_ = 0, peak_bytes_ = 0;
 };
 
 }  // namespace shardwise::fake_device

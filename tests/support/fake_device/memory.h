@@ -26,6 +26,7 @@ class Memory {
   /// Frees what was released. No kernel may be queued.
   void reclaim();
 
+  size_t peak_bytes() const { return blocks_.peak_bytes(); }
   size_t capacity() const { return capacity_; }
   size_t free_bytes() const { return capacity_ - std::min(capacity_, blocks_.used_bytes()); }
   /// Errors: c10::ValueError above kBytes.

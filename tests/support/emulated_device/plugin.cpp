@@ -1,0 +1,71 @@
+// The plugin of --device emulated: the kernels for GPUs on the CPU, by the emulator, with ATen's operations
+// by ATen's CPU kernels.
+#include "shardwise/device/plugin.h"
+
+#include <ATen/ops/addmm.h>
+
+#include "shardwise/cuda/kernels.h"
+#include "shardwise/cuda/runtime.h"
+#include "shardwise/version.h"
+#include "tests/support/emulated_device/collectives.h"
+#include "tests/support/fake_device/allocator.h"
+#include "tests/support/fake_device/counts.h"
+#include "tests/support/fake_device/device.h"
+
+namespace shardwise::cuda {
+
+cudaStream_t current_stream() {
+  return fake_device::stream();
+}
+
+int multiprocessors() {
+  return 2;
+}
+
+int64_t peak_bytes() {
+  return static_cast<int64_t>(fake_device::peak_bytes());
+}
+
+void add_weight_grad(const at::Tensor& main_grad_, const at::Tensor& dy, const at::Tensor& x) {
+  main_grad_.addmm_(dy.to(at::kFloat).t(), x.to(at::kFloat));
+}
+
+}  // namespace shardwise::cuda
+
+namespace shardwise::emulated_device {
+namespace {
+
+at::Device open() {
+  fake_device::install();
+  return {at::kPrivateUse1, 0};
+}
+
+std::shared_ptr<comm::CollectiveBackend> collectives(comm::CollectiveBackend& host) {
+  return std::make_shared<HostCollectives>(host);
+}
+
+const cuda::Kernels kKernels;
+
+}  // namespace
+}  // namespace shardwise::emulated_device
+
+// NOLINTBEGIN(readability-identifier-naming): kPluginSymbol, and tests that count
+extern "C" {
+#pragma GCC visibility push(default)
+extern const shardwise::device::Plugin shardwise_device_plugin;
+const shardwise::device::Plugin shardwise_device_plugin{SHARDWISE_VERSION, &shardwise::emulated_device::open,
+                                                        shardwise::emulated_device::kKernels,
+                                                        &shardwise::emulated_device::collectives};
+int64_t shardwise_emulated_reads() {
+  return shardwise::fake_device::counts().reads;
+}
+int64_t shardwise_emulated_set_capacity(int64_t bytes) {
+  shardwise::fake_device::set_capacity(static_cast<size_t>(bytes));
+  return bytes;
+}
+int64_t shardwise_emulated_launches() {
+  return shardwise::fake_device::counts().launches;
+}
+#pragma GCC visibility pop
+}
+// NOLINTEND(readability-identifier-naming)
