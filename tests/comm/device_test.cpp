@@ -29,6 +29,14 @@ at::Tensor kernel_sum(const Tensors& partials) {
   return sum;
 }
 
+TEST(DeviceGroup, OfOneRankAllocatesOnItsDevice) {
+  const Group group{at::Device(at::kMeta)};
+  EXPECT_EQ(group.device(), at::Device(at::kMeta));
+  EXPECT_EQ(group.empty({2}, at::kFloat).device(), at::Device(at::kMeta));
+  EXPECT_EQ(group.with_new_counters().device(), at::Device(at::kMeta));
+  EXPECT_EQ(Group().device(), at::Device(at::kCPU));
+}
+
 TEST(DeviceSum, GivesTheBitsOfTheCpuKernel) {
   for (const at::ScalarType dtype : kDtypes) {
     for (const int ranks : {1, 2, 3, 5}) {
