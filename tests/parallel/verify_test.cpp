@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <ATen/ops/empty.h>
 
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/row_product.h"
@@ -194,19 +193,6 @@ TEST(VerifyReplicas, NamesTheParameterAndTheRanks) {
     replicas.expect_detected(replicas.kv->value, 3, "verify: kv" + rule + "rank 3's differs from rank 2's");
     replicas.expect_detected(replicas.kv->main_grad, 0,
                              "verify: kv's gradient" + rule + "rank 1's differs from rank 0's");
-  });
-}
-
-TEST(VerifyReplicas, RefusesTensorsThatAreNotOnTheCpu) {
-  testing::on_ranks(2, [](const Group& group) {
-    const std::string error = "verify: tensors must be on the CPU; got meta; copy them there with .cpu()";
-    const Tensor elsewhere = at::empty({5}, at::TensorOptions().device(at::kMeta));
-    Step step(group, kLinear.sequence);
-    step.verify = Verify::on;
-    EXPECT_EQ(test::error_text([&] { verify_equal(elsewhere, "x", step); }), error);
-    const Replicas replicas(group);
-    replicas.norm->main_grad = elsewhere;
-    EXPECT_EQ(test::error_text([&] { verify_replicas(replicas.specs(), group); }), error);
   });
 }
 
