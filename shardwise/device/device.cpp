@@ -7,6 +7,7 @@
 
 #include "shardwise/base/error.h"
 #include "shardwise/comm/collective_backend.h"
+#include "shardwise/comm/gather_values.h"
 #include "shardwise/comm/nccl/nccl.h"
 #include "shardwise/device/plugin.h"
 #include "shardwise/kernels/device.h"
@@ -53,8 +54,31 @@ at::Device open(const Plugin& plugin, const std::string& name) try {
                     "; use --device cpu [SW0845]");
 }
 
-comm::Group connect_opened(const Plugin& plugin, const std::string& name, const comm::Group& host) {
-  const at::Device device = open(plugin, name);
+/// A plugin whose device is open.
+struct Opened {
+  const Plugin* plugin = nullptr;
+  at::Device device = at::kCPU;
+};
+
+/// Opens the device on every rank. Errors: base::CollectiveError on all ranks if one has none, so that no
+/// rank waits for it.
+Opened open_on_all(const std::string& name, const comm::Group& host) {
+  Opened opened;
+  std::string error;
+  try {
+    opened.plugin = &load(name);
+    opened.device = open(*opened.plugin, name);
+  } catch (const c10::ValueError& failed) {
+    error = base::one_line(failed);
+  }
+  const std::string first = comm::first_text(error, host);
+  if (!first.empty()) throw base::CollectiveError(first);
+  return opened;
+}
+
+comm::Group connect_on_all(const std::string& name, const comm::Group& host) {
+  const auto [opened, device] = open_on_all(name, host);
+  const Plugin& plugin = *opened;
   if (host.size() == 1) return comm::Group(device);
   comm::CollectiveBackend& backend = *host.backend();
   if (plugin.collectives == nullptr) {
@@ -67,15 +91,6 @@ comm::Group connect_opened(const Plugin& plugin, const std::string& name, const 
   // The host's group lives as long as what calls its backend.
   return comm::Group(std::shared_ptr<comm::CollectiveBackend>(
       calls, [on_device = std::move(on_device), host](comm::CollectiveBackend*) {}));
-}
-
-/// Returns the group on GPUs, or that of the host if there is none.
-comm::Group connect_to_any(const comm::Group& host) {
-  try {
-    return connect_opened(load("cuda"), "cuda", host);
-  } catch (const c10::ValueError&) {
-    return host;
-  }
 }
 
 }  // namespace
@@ -93,11 +108,11 @@ void check_name(const std::string& command, const std::string& name) {
 
 comm::Group connect(const std::string& name, const comm::Group& host) {
   if (name == "cpu") return host;
-  if (name == "auto") return connect_to_any(host);
+  if (name != "auto") return connect_on_all(name, host);
   try {
-    return connect_opened(load(name), name, host);
-  } catch (const c10::ValueError& error) {  // of the machine, so the same on all ranks
-    throw base::CollectiveError(base::one_line(error));
+    return connect_on_all("cuda", host);
+  } catch (const base::CollectiveError&) {  // the same on all ranks
+    return host;
   }
 }
 
