@@ -139,4 +139,23 @@ inline void check_case(const Case& c, at::ScalarType dtype, const AttentionOptio
   EXPECT_EQ(got.lse.storage().nbytes(), got.lse.nbytes());
 }
 
+/// Checks the shapes of results without heads or rows, with KV heads that no query head uses.
+inline void check_zero_heads_and_rows(const Implementation& tested) {
+  for (const auto& [heads, s] : {std::pair<int64_t, int64_t>{0, 5}, {2, 0}}) {
+    const Qkv in = {at::zeros({2, heads, s, 4}), at::zeros({2, 2, s, 4}), at::zeros({2, 2, s, 4})};
+    const std::vector<int64_t> kv_of_head = heads == 0 ? std::vector<int64_t>{} : std::vector<int64_t>{0, 1};
+    for (const std::optional<int64_t>& window : {std::optional<int64_t>(), std::optional<int64_t>(2)}) {
+      const AttentionOptions options = {
+          .kv_of_head = kv_of_head, .window = window, .dropout = dropout_of(0.1, 0, heads)};
+      const AttentionResult result = tested.forward(in, options);
+      EXPECT_EQ(result.out.sizes(), at::IntArrayRef({s, 2, heads * 4}));
+      EXPECT_EQ(result.lse.sizes(), at::IntArrayRef({2, heads, s}));
+      const Qkv grads = tested.backward(result.out, in, result, options);
+      EXPECT_EQ(grads.q.sizes(), in.q.sizes());
+      EXPECT_EQ(grads.v.sizes(), in.v.sizes());
+      EXPECT_FALSE(grads.v.any().item<bool>());
+    }
+  }
+}
+
 }  // namespace shardwise::kernels::attention_test

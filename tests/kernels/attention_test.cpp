@@ -318,20 +318,7 @@ TEST(Attention, KvHeadWithoutQueriesGetsZeroGradient) {
 }
 
 TEST(Attention, AcceptsZeroHeadsAndZeroRows) {
-  for (const auto& [heads, s] : {std::pair<int64_t, int64_t>{0, 5}, {2, 0}}) {
-    const Qkv in = {at::zeros({2, heads, s, 4}), at::zeros({2, heads, s, 4}), at::zeros({2, heads, s, 4})};
-    const std::vector<int64_t> kv_of_head = heads == 0 ? std::vector<int64_t>{} : std::vector<int64_t>{0, 1};
-    for (const std::optional<int64_t>& window : {std::optional<int64_t>(), std::optional<int64_t>(2)}) {
-      const AttentionOptions options = {
-          .kv_of_head = kv_of_head, .window = window, .dropout = dropout_of(0.1, 0, heads)};
-      const AttentionResult result = attention(in, options);
-      EXPECT_EQ(result.out.sizes(), at::IntArrayRef({s, 2, heads * 4}));
-      EXPECT_EQ(result.lse.sizes(), at::IntArrayRef({2, heads, s}));
-      const Qkv grads = attention_backward(result.out, in, result, options);
-      EXPECT_EQ(grads.q.sizes(), in.q.sizes());
-      EXPECT_EQ(grads.v.sizes(), in.v.sizes());
-    }
-  }
+  check_zero_heads_and_rows(kKernel);
 }
 
 TEST(Attention, RejectsMismatchedInputs) {

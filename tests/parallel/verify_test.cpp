@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/row_product.h"
 #include "tests/parallel/corrupting_backend.h"
