@@ -50,7 +50,7 @@ TEST_P(RightKernels, AreRightInEveryOrderAndBuild) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, RightKernels,
                          ::testing::Values("reverse", "reverse-in-turn", "copy", "count", "pass-on", "warp",
-                                           "lanes", "pipeline"));
+                                           "lanes", "bytes", "pipeline"));
 
 /// A fault that the emulator names, in every order: a GPU would hang or compute anything.
 struct Named {

@@ -91,6 +91,11 @@ __global__ void rank_each_lane(unsigned* out) {
   out[threadIdx.x] = 100 * __popc(equal & ((1u << lane) - 1)) + __shfl_up_sync(~0u, lane, 2);
 }
 
+__global__ void choose_each(unsigned* out, const unsigned* in, const unsigned* selectors) {
+  const unsigned x = __ldcs(in + threadIdx.x);
+  out[threadIdx.x] = __byte_perm(x, ~x, selectors[threadIdx.x]);
+}
+
 }  // namespace
 
 void reverse(float* out, const float* in, int rows, bool waits, cudaStream_t stream) {
@@ -124,6 +129,10 @@ void sum_of_warp(float* out, Divergence divergence, cudaStream_t stream) {
 
 void rank_lanes(unsigned* out, cudaStream_t stream) {
   launch(rank_each_lane, 1, kThreads, stream, out);
+}
+
+void choose_bytes(unsigned* out, const unsigned* in, const unsigned* selectors, cudaStream_t stream) {
+  launch(choose_each, 1, kThreads, stream, out, in, selectors);
 }
 
 }  // namespace shardwise::emulator_faults

@@ -30,6 +30,8 @@ void twice(float* to, const float* from, int n, cudaStream_t stream);
 /// out[i] = 100 times the number of lower lanes that are equal modulo 3, plus the lane two below, or the own
 /// one.
 void rank_lanes(unsigned* out, cudaStream_t stream);
+/// out[i] = the bytes of ~in[i]·2³² + in[i] that selectors[i] numbers, loaded past the caches.
+void choose_bytes(unsigned* out, const unsigned* in, const unsigned* selectors, cudaStream_t stream);
 
 // Errors of threads that do not go together.
 

@@ -85,6 +85,23 @@ size_t run_lanes() {
   });
 }
 
+/// CUDA uses the three lowest bits of each of the four lowest digits of a selector.
+size_t run_bytes() {
+  const auto hashed = [](size_t i) { return static_cast<unsigned>(i + 1) * 2654435761u; };
+  const auto selector = [&](size_t i) { return hashed(i + kThreads); };
+  const DeviceArray<unsigned> in(kThreads, hashed), selectors(kThreads, selector), out(kThreads);
+  choose_bytes(out.data(), in.data(), selectors.data(), nullptr);
+  cudaDeviceSynchronize();
+  return out.wrong([&](size_t i) {
+    unsigned chosen = 0;
+    for (int byte = 0; byte < 4; ++byte) {
+      const unsigned digit = selector(i) >> 4 * byte & 7, word = digit < 4 ? hashed(i) : ~hashed(i);
+      chosen += (word >> digit % 4 * 8) % 256 << 8 * byte;
+    }
+    return chosen;
+  });
+}
+
 /// Slices are copied to the device in one stream and doubled in another, through two slots in turn.
 /// `waits_for_copy`, `waits_for_use`: the events between the streams. `waits_for_all`: the host, before it
 /// reads.
@@ -135,6 +152,7 @@ const std::map<std::string, std::function<size_t()>> kCases = {
     {"crowded", run_crowded},
     {"warp", [] { return run_warp(Divergence::none); }},
     {"lanes", run_lanes},
+    {"bytes", run_bytes},
     {"other-barrier", [] { return run_warp(Divergence::other_barrier); }},
     {"early-exit", [] { return run_warp(Divergence::early_exit); }},
     {"longer-loop", [] { return run_warp(Divergence::longer_loop); }},

@@ -53,6 +53,19 @@ template <class T>
 inline int __popc(unsigned bits) {
   return __builtin_popcount(bits);
 }
+/// Returns the bytes of y·2³² + x that the four lowest digits of `selector` number.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const uint64_t bytes = uint64_t{y} << 32 | x;
+  unsigned chosen = 0;
+  for (int i = 0; i < 4; ++i)
+    chosen |= static_cast<unsigned>(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+  return chosen;
+}
+/// Caches have no meaning here.
+template <class T>
+[[gnu::always_inline]] inline T __ldcs(const T* from) {
+  return *from;
+}
 
 inline unsigned atomicAdd(unsigned* to, unsigned value) {
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
