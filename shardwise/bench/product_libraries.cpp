@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "shardwise/bench/synchronizer.h"
 #include "shardwise/kernels/product.h"
@@ -55,16 +56,17 @@ struct Operands {
 void measure_pair(const WeightShape& shape, int64_t rows, double seconds, const Synchronizer& synchronizer,
                   std::vector<LibrariesMeasured>& measured) {
   Operands operands(shape, rows);
+  const std::vector<ProductLibrary> libraries = kernels::product_libraries();
   std::vector<TimedCall> calls;
   for (const ProductForm form : kernels::kProductForms) {
-    for (const ProductLibrary library : kernels::kProductLibraries)
+    for (const ProductLibrary library : libraries)
       calls.push_back({name(library), [&operands, form, library] { operands.multiply(form, library); }, {}});
   }
   std::vector<Measured> times = measure(calls, CacheState::warm, seconds, synchronizer);
   for (size_t i = 0; i < kernels::kProductForms.size(); ++i) {
     LibrariesMeasured& of = measured.emplace_back(shape.name, operands.shape_of(kernels::kProductForms[i]));
-    std::move(times.begin() + i * of.libraries.size(), times.begin() + (i + 1) * of.libraries.size(),
-              of.libraries.begin());
+    std::move(times.begin() + i * libraries.size(), times.begin() + (i + 1) * libraries.size(),
+              std::back_inserter(of.libraries));
   }
 }
 
@@ -72,7 +74,7 @@ void measure_pair(const WeightShape& shape, int64_t rows, double seconds, const 
 
 ProductLibrary LibrariesMeasured::fastest() const {
   const auto median = [](const Measured& m) { return m.raw.median_us; };
-  return kernels::kProductLibraries[std::ranges::min_element(libraries, {}, median) - libraries.begin()];
+  return kernels::product_libraries()[std::ranges::min_element(libraries, {}, median) - libraries.begin()];
 }
 
 std::vector<LibrariesMeasured> measure_libraries(const std::vector<WeightShape>& shapes,

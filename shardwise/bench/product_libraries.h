@@ -1,6 +1,5 @@
 // Times the fp32 products of a training step with each matrix library, to choose the faster one.
 #pragma once
-#include <array>
 #include <string>
 #include <vector>
 
@@ -10,11 +9,11 @@
 
 namespace shardwise::bench {
 
-/// A product with each of kernels::kProductLibraries, on the slowest rank; all ranks call at once.
+/// A product with each of kernels::product_libraries(), on the slowest rank; all ranks call at once.
 struct LibrariesMeasured {
   std::string weight;  // for output
   kernels::ProductShape shape;
-  std::array<Measured, kernels::kProductLibraries.size()> libraries;
+  std::vector<Measured> libraries;
 
   /// Returns the library of the shortest median.
   kernels::ProductLibrary fastest() const;

@@ -36,7 +36,7 @@ void save(const std::vector<LibrariesMeasured>& measured) {
 std::string to_text(const ProductTuning& tuning, int64_t ranks,
                     const std::vector<LibrariesMeasured>& measured) {
   Row heading{"weight", "product", "m x n x k"};
-  for (const auto library : kernels::kProductLibraries) heading.push_back(name(library) + " ms");
+  for (const auto library : kernels::product_libraries()) heading.push_back(name(library) + " ms");
   heading.emplace_back("fastest");
   std::vector<Row> rows{heading};
   for (const LibrariesMeasured& of : measured) {

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kMaxFileBytes = 1 << 16;
 
 ProductLibrary default_library() {
-  return base::best_isa() >= base::Isa::avx512 ? ProductLibrary::onednn : ProductLibrary::torch_mm;
+  return product_libraries().front();
 }
 
 double distance(const ProductShape& a, const ProductShape& b) {
@@ -81,6 +81,11 @@ std::string name(ProductForm form) {
       return "weight_gradient";
   }
   TORCH_INTERNAL_ASSERT(false);
+}
+
+std::vector<ProductLibrary> product_libraries() {
+  if (base::best_isa() < base::Isa::avx512) return {ProductLibrary::torch_mm};
+  return {kProductLibraries.begin(), kProductLibraries.end()};
 }
 
 ProductShape product_shape(const at::Tensor& a, const at::Tensor& b) {

@@ -19,6 +19,9 @@ namespace shardwise::kernels {
 enum class ProductLibrary : uint8_t { onednn, torch_mm };
 inline constexpr std::array kProductLibraries{ProductLibrary::onednn, ProductLibrary::torch_mm};
 
+/// Returns those that multiply on this processor: oneDNN, as torch calls it, needs AVX-512.
+std::vector<ProductLibrary> product_libraries();
+
 /// Returns "oneDNN" or "torch.mm".
 std::string name(ProductLibrary library);
 

@@ -61,7 +61,7 @@ std::vector<Multiply> ways_to_multiply(const Shape& shape, at::ScalarType dtype)
   std::vector<Multiply> ways{{"chosen",
                               [](Tensor& y, const Tensor& a, const Tensor& b) { product_out(y, a, b); },
                               [](Tensor& y, const Tensor& a, const Tensor& b) { add_product_(y, a, b); }}};
-  for (const ProductLibrary library : kProductLibraries) {
+  for (const ProductLibrary library : product_libraries()) {
     if (dtype != at::kFloat || shape.m * shape.k * shape.n == 0) continue;
     ways.push_back(
         {name(library),
