@@ -1,5 +1,6 @@
 # Compile flags, as targets that only this project's targets link, so that an enclosing project is not affected.
 
+set(SHARDWISE_UNITY_GROUP 24 CACHE STRING "sources that are compiled as one; 0: all of a target")
 option(SHARDWISE_UNITY "compile sources in groups: halves a full build; a change rebuilds its group" ON)
 set(SHARDWISE_SANITIZE "" CACHE STRING "sanitizers, as in -fsanitize=")
 option(SHARDWISE_COVERAGE "count the executed lines and branches of the library, for gcov (make coverage)" OFF)
@@ -51,14 +52,11 @@ if(SHARDWISE_LINKER)
 endif()
 
 # Unity builds compile several sources as one, because most of a source's compile time is its headers. Names in unnamed
-# namespaces must therefore be unique within a target. The package alone and the fuzzer compile once, and a change of the library does not
-# recompile the tests, so these have larger groups.
+# namespaces must therefore be unique within a target. The package alone and the fuzzer compile once.
 function(shardwise_unity target)
-  set(group 8)
+  set(group ${SHARDWISE_UNITY_GROUP})
   if(SHARDWISE_PACKAGE_ONLY OR SHARDWISE_FUZZ)
     set(group 0)  # all
-  elseif(target MATCHES "_test$")
-    set(group 16)
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${SHARDWISE_UNITY} UNITY_BUILD_BATCH_SIZE ${group})
 endfunction()

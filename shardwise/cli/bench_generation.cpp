@@ -22,7 +22,7 @@
 namespace shardwise::cli {
 namespace {
 
-using bench::GenerationCase, bench::GenerationMeasured, bench::GenerationTimes, bench::Phase;
+using bench::GenerationCase, bench::GenerationMeasured, bench::Phase;
 
 constexpr const char* kPreset = "llama-3.2-1b";
 constexpr int64_t kMostTokens = 1 << 20, kMostTexts = 1 << 10;
@@ -100,7 +100,7 @@ std::vector<GenerationCase> cases_of(const std::string& command, const Generatio
 
 struct FormatTimes {
   std::string format;
-  GenerationTimes times;
+  bench::GenerationTimes times;
 };
 
 FormatTimes measure_format(const Command& command, const GenerationOptions& o, const Format& format,

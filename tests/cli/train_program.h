@@ -30,7 +30,7 @@ inline std::vector<json> steps_in(const std::string& log) {
 }
 
 /// Returns the ranks of a summary or a report by value, so that a loop may run over the result.
-inline json ranks_of(const std::string& text) {
+inline json ranks_in(const std::string& text) {
   json ranks = json::parse(text)["ranks"];
   EXPECT_FALSE(ranks.empty());
   return ranks;

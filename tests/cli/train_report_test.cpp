@@ -94,7 +94,7 @@ TEST_F(TrainReport, FreezingByNameMatchesThePlan) {
     Program program(argv({"--tp", "2", "--freeze", "model.embed_tokens.*", block, "--report", file}),
                     kOneThread);
     expect_success(program);
-    for (const json& rank : ranks_of(test::contents(file))) {
+    for (const json& rank : ranks_in(test::contents(file))) {
       EXPECT_GT(rank["comm_bytes"], 0);
       EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
       for (const char* exact : {"weights", "main gradients", "optimizer"})

@@ -105,7 +105,7 @@ TEST_F(TrainProgram, SentBytesMatchThePlan) {
       Program program(argv({"--tp", tp, stream, "--json", "--grad-accum", "2", "--dtype", "bf16"}),
                       kOneThread);
       expect_success(program);
-      for (const json& rank : ranks_of(program.output())) {
+      for (const json& rank : ranks_in(program.output())) {
         EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
         EXPECT_EQ(rank["comm_bytes"] > 0, std::string(tp) != "1");
       }
@@ -122,7 +122,7 @@ TEST_F(TrainProgram, RecomputationGivesTheSameLosses) {
                           scratch_ / mode, "--label-smoothing", "0.1", "--z-loss", "1e-4"}),
                     kOneThread);
     expect_success(program);
-    for (const json& rank : ranks_of(program.output()))
+    for (const json& rank : ranks_in(program.output()))
       EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
     if (expected.empty()) expected = losses_in(scratch_ / mode);
     EXPECT_EQ(losses_in(scratch_ / mode), expected);
