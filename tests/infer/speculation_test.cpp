@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <string>
 
 #include "tests/checkpoint/quantized_model.h"
 #include "tests/infer/generated.h"
+#include "tests/support/covering.h"
 #include "tests/support/error_text.h"
+#include "tests/support/extent.h"
 
 namespace shardwise::testing::speculation_test {
 namespace {
@@ -39,24 +43,32 @@ void expect_same(const Generated& actual, const Generated& expected) {
   }
 }
 
-/// Compares every number of drafted tokens, for requests one by one and together. `end_ids` end some of them
-/// early.
-void expect_same_at_any_draft(const model::DecoderWeights& weights, const std::vector<int64_t>& end_ids) {
-  for (const int64_t sequences : {1, 5}) {
-    const Generated plain = infer::generate(weights, requests(), end_ids, {sequences, 512});
-    EXPECT_EQ(plain.timings.drafted_tokens, 0);
-    int64_t accepted = 0, rejected = 0;
-    for (const int64_t drafted : {1, 2, 3, 7, 15}) {
-      SCOPED_TRACE(::testing::Message() << drafted << " drafted, " << sequences << " sequences");
-      const Generated speculative = infer::generate(weights, requests(), end_ids, {sequences, 512, drafted});
-      expect_same(speculative, plain);
-      accepted += speculative.timings.accepted_tokens;
-      rejected += speculative.timings.drafted_tokens - speculative.timings.accepted_tokens;
-    }
-    if (weights.rows_with_equal_bits() <= sequences) continue;
-    EXPECT_GT(accepted, 0);
-    EXPECT_GT(rejected, 0);
-  }
+struct Model {
+  std::string name;
+  config::Config config;
+};
+
+/// A generation with drafted tokens: of 5 requests, one by one or together. `end_ids` end some of them early.
+struct Case {
+  at::ScalarType dtype;
+  int64_t sequences, drafted;
+  std::vector<int64_t> end_ids;
+};
+
+const at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16};
+const int64_t kSequences[] = {1, 5}, kDrafted[] = {1, 2, 3, 7, 15};
+const std::vector<int64_t> kEndIds[] = {{}, {0, 4, 8}};
+
+testing::Space space_of(const std::vector<Model>& models) {
+  std::vector<std::string> names;
+  for (const Model& model : models) names.push_back(model.name);
+  testing::Space space;
+  space.add("model", names);
+  space.add("dtype", {"fp32", "bf16"});
+  space.add("sequences", {"1", "5"});
+  space.add("drafted", {"1", "2", "3", "7", "15"});
+  space.add("end ids", {"none", "some"});
+  return space;
 }
 
 class Speculation : public ::testing::TestWithParam<int> {
@@ -64,35 +76,57 @@ class Speculation : public ::testing::TestWithParam<int> {
   // Threads cost more than they save on tensors this small.
   static void SetUpTestSuite() { at::set_num_threads(1); }
 
-  void expect_same_in(config::Config config, at::ScalarType dtype) {
+  /// Compares a generation with the one without drafted tokens, on all ranks.
+  void check(config::Config config, const Case& at) {
     config.max_position_embeddings = 64;
     on_ranks(GetParam(), [&](const comm::Group& group) {
-      model::DecoderWeights weights(config, group, dtype, WeightUse::inference);
+      model::DecoderWeights weights(config, group, at.dtype, WeightUse::inference);
       weights.initialize_(/*seed=*/1);
-      expect_same_at_any_draft(weights, {});
-      expect_same_at_any_draft(weights, {0, 4, 8});
+      const Generated plain = infer::generate(weights, requests(), at.end_ids, {at.sequences, 512});
+      const Generated speculative =
+          infer::generate(weights, requests(), at.end_ids, {at.sequences, 512, at.drafted});
+      EXPECT_EQ(plain.timings.drafted_tokens, 0);
+      expect_same(speculative, plain);
+      if (group.rank() != 0) return;
+      accepted_ += speculative.timings.accepted_tokens;
+      rejected_ += speculative.timings.drafted_tokens - speculative.timings.accepted_tokens;
     });
   }
+
+  void check_all(const std::vector<Model>& models) {
+    const testing::Space space = space_of(models);
+    const auto combinations = testing::is_full()
+                                  ? space.all()
+                                  : testing::covering(space, /*strength=*/2,
+                                                      /*seed=*/static_cast<unsigned>(GetParam()));
+    for (const testing::Combination& at : combinations) {
+      SCOPED_TRACE(space.name(at));
+      check(models[at[0]].config, {kDtypes[at[1]], kSequences[at[2]], kDrafted[at[3]], kEndIds[at[4]]});
+    }
+    EXPECT_GT(accepted_, 0);
+    EXPECT_GT(rejected_, 0);
+    std::printf("covered: %zu generations with drafted tokens on %d ranks\n", combinations.size(),
+                GetParam());
+  }
+
+ private:
+  int64_t accepted_ = 0, rejected_ = 0;
 };
 
 TEST_P(Speculation, ChangesNoBitOfAnyVariant) {
-  for (const auto& [name, config] : variants()) {
-    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      SCOPED_TRACE(::testing::Message() << name << ", " << dtype);
-      expect_same_in(config, dtype);
-    }
-  }
+  std::vector<Model> models;
+  for (const auto& [name, config] : variants()) models.push_back({name, config});
+  check_all(models);
 }
 
 TEST_P(Speculation, ChangesNoBitOfPackedWeights) {
-  config::Config config = wide_config("llama", /*is_tied=*/false);
+  std::vector<Model> models;
   for (const int64_t bits : {0, 8, 4}) {
+    config::Config config = wide_config("llama", /*is_tied=*/false);
     if (bits > 0) config.quantization = {.bits = bits, .group_size = 32, .lm_head = true, .int8_head = true};
-    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      SCOPED_TRACE(::testing::Message() << bits << " bits, " << dtype);
-      expect_same_in(config, dtype);
-    }
+    models.push_back({std::to_string(bits) + " bits", config});
   }
+  check_all(models);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Speculation, ::testing::Values(1, 2, 4));
