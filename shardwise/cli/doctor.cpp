@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "shardwise/base/console.h"
 #include "shardwise/cli/commands.h"
@@ -12,6 +13,7 @@
 #include "shardwise/cli/model_source.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/ranks.h"
+#include "shardwise/device/device.h"
 #include "shardwise/doctor/run_doctor.h"
 #include "shardwise/infer/token_ids.h"
 #include "shardwise/launch/launch.h"
@@ -29,6 +31,7 @@ constexpr const char* kAbout =
     "same family for a few steps, saves and resumes it, and checks text, optimizer, checkpoint and logits "
     "against formulas (writes some MB to TMPDIR and removes them). Memory: 24/N bytes per parameter on every "
     "rank; rank 0 needs 32 more for the unsharded fp64 model, and the other ranks wait for it (--timeout). "
+    "With --device, the runs in the model's dtype are repeated there. "
     "Exit code 0: all checks passed; 3: a check failed.";
 
 struct DoctorOptions {
@@ -132,6 +135,7 @@ int doctor_command(const Call& call) {
   Flags flags("doctor", kAbout);
   add_flags(flags, o);
   add_timeout_flag(flags, ranks);
+  add_device_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("doctor", ranks);
   const ModelSource model("doctor", o.model);
@@ -139,14 +143,20 @@ int doctor_command(const Call& call) {
   const doctor::Tokens tokens = tokens_of(o, model);
   const doctor::Target target = target_of(o, model);
   const launch::LaunchContext context = launch_context_for(o.model.tp);
+  // The CPU has the reference, so all that has it too runs there.
+  const std::string device = std::exchange(ranks.device, "cpu");
   const JobDirectory directory(context);
   base::Console& console = base::Console::standard_error();
   int checks_exit_code = 0;
   const int ended = run_on_ranks({context, o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
     if (group.rank() == 0) model.warn("doctor");
-    const doctor::RunOptions options{tokens, o.seed, directory.path(group), [&](const std::string& part) {
-                                       console.set_progress_line("doctor: " + part);
-                                     }};
+    doctor::RunOptions options{tokens, o.seed, directory.path(group)};
+    const comm::Group on_device = device::connect(device, group);
+    if (!on_device.device().is_cpu()) {
+      options.device = on_device;
+      options.device_name = device == "auto" ? "cuda" : device;
+    }
+    options.on_part = [&](const std::string& part) { console.set_progress_line("doctor: " + part); };
     const doctor::Report report = doctor::run_doctor(target, options, group);
     if (group.rank() == 0) {
       console.set_progress_line("");

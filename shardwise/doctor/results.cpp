@@ -87,7 +87,7 @@ class ResultWalker {
       if (label.module != module) continue;
       label.is_gradient = true;
       const auto [full, differing] = full_tensor(parameter, parameter.main_grad, group_);
-      visit_({label, full, differing});
+      visit_({label, full.cpu(), differing});
     }
   }
 
@@ -96,7 +96,7 @@ class ResultWalker {
     TORCH_INTERNAL_ASSERT(local.defined(), label_of(activation.stage, is_gradient).text(),
                           " was not recorded");
     const auto [full, differing] = full_activation(local, activation.stage);
-    visit_({label_of(activation.stage, is_gradient), full, differing});
+    visit_({label_of(activation.stage, is_gradient), full.cpu(), differing});
   }
 
   GatheredTensor full_activation(const Tensor& local, const Stage& stage) const {

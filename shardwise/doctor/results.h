@@ -28,7 +28,7 @@ struct Label {
 
 struct Result {
   Label label;
-  at::Tensor full;    // shaped as in the unsharded model, in the dtype of the shards
+  at::Tensor full;    // shaped as in the unsharded model, in the dtype of the shards, on the CPU
   int differing = 0;  // ranks whose bits differ from those of the first holder of an element
 };
 using Visit = std::function<void(const Result&)>;

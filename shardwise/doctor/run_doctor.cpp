@@ -29,14 +29,16 @@ std::string difference_of(const parallel::Parameter& parameter, const GatheredTe
 }
 
 /// Checks that every parameter's shards are bit-equal to TP=1. `unsharded` is null except on rank 0.
-Check check_weights(const DecoderWeights& weights, const DecoderWeights* unsharded) {
-  Check check{"weights", "", true, "bit-equal to TP=1 on every rank"};
+Check check_weights(const DecoderWeights& weights, const DecoderWeights* unsharded,
+                    const std::string& scope) {
+  Check check{"weights", scope, true, "bit-equal to TP=1 on every rank"};
   for (size_t i = 0; i < weights.used_parameters().size(); ++i) {
     const parallel::Parameter& parameter = *weights.used_parameters()[i].parameter;
     const GatheredTensor full = full_tensor(parameter, parameter.value, weights.group());
     if (!unsharded || !check.passed) continue;
-    if (full.differing > 0 || !full.tensor.equal(unsharded->used_parameters()[i].parameter->value.detach()))
-      check = {"weights", "", false, difference_of(parameter, full)};
+    const at::Tensor expected = unsharded->used_parameters()[i].parameter->value.detach();
+    if (full.differing > 0 || !full.tensor.cpu().equal(expected))
+      check = {"weights", scope, false, difference_of(parameter, full)};
   }
   return check;
 }
@@ -67,7 +69,8 @@ class Doctor {
       reference_ = in_dtype(*unsharded_, at::kDouble);
     }
     add(check_parameter_names(*weights_));
-    add(check_weights(*weights_, unsharded_.get()));
+    add(check_weights(*weights_, unsharded_.get(), ""));
+    load_on_device(target);
     fp64_ = in_dtype(*weights_, at::kDouble);
   }
 
@@ -91,6 +94,13 @@ class Doctor {
     if (is_first() && options_.on_part) options_.on_part(part);
   }
   void add(Check check) { report_.checks.push_back(std::move(check)); }
+
+  void load_on_device(const Target& target) {
+    if (!options_.device) return;
+    on_device_ = std::make_unique<DecoderWeights>(target.config, *options_.device, dtype_);
+    target.load(*on_device_);
+    add(check_weights(*on_device_, unsharded_.get(), "on " + options_.device_name));
+  }
 
   void run_plain(const TestCase& test_case) {
     Unsharded unsharded = run_unsharded(test_case);
@@ -134,12 +144,26 @@ class Doctor {
     for (const Parallelism parallelism : {Parallelism::tp, Parallelism::tp_sp}) {
       run_sharded(test_case, {.dtype = at::kDouble, .parallelism = parallelism}, unsharded);
       run_sharded(test_case, {.dtype = dtype_, .parallelism = parallelism}, unsharded);
+      if (on_device_) run_sharded(test_case, on_device(parallelism), unsharded);
     }
+  }
+
+  /// A device has no symmetric heap: column-parallel layers save their shard of the input.
+  RunConfig on_device(Parallelism parallelism) const {
+    return {.dtype = dtype_,
+            .parallelism = parallelism,
+            .column_input_storage = ColumnInputStorage::shard,
+            .device = options_.device_name};
+  }
+
+  const DecoderWeights& weights_of(const RunConfig& run_config) const {
+    if (run_config.device != "cpu") return *on_device_;
+    return run_config.is_fp64() ? *fp64_ : *weights_;
   }
 
   void run_sharded(const TestCase& test_case, const RunConfig& run_config, const Unsharded& unsharded) {
     announce(test_case.name + ", " + run_config.name(group_.size()) + ", " + dtype_name(run_config.dtype));
-    Compared compared = compare(run_config.is_fp64() ? *fp64_ : *weights_, test_case, run_config, unsharded);
+    Compared compared = compare(weights_of(run_config), test_case, run_config, unsharded);
     report_.comparisons.push_back(std::move(compared.comparison));
     for (Check& check : compared.checks) add(std::move(check));
     for (TrafficLine& line : compared.traffic) report_.traffic.push_back(std::move(line));
@@ -169,6 +193,7 @@ class Doctor {
   config::Config config_;
   at::ScalarType dtype_;
   Weights weights_, fp64_;         // this rank's shards, in the run's dtype and converted to fp64
+  Weights on_device_;              // the shards in the run's dtype on the device; null without one
   Weights unsharded_, reference_;  // the unsharded model in the same dtypes, on rank 0
   Report report_;
 };

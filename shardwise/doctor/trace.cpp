@@ -102,6 +102,7 @@ TestCase training_case(const Tokens& tokens, uint64_t seed) {
 
 std::string RunConfig::name(int tp) const {
   std::string name = "TP=" + std::to_string(tp) + (parallelism == Parallelism::tp ? "" : "+SP");
+  if (device != "cpu") return name + " on " + device;
   if (column_input_storage == ColumnInputStorage::gathered) name += ", gathered input saved";
   if (column_input_storage == ColumnInputStorage::shard) name += ", gathered again in backward";
   if (recompute == plan::Recompute::full) name += ", full recomputation";

@@ -40,9 +40,10 @@ struct RunConfig {
   plan::Parallelism parallelism = plan::Parallelism::tp;
   plan::ColumnInputStorage column_input_storage = plan::ColumnInputStorage::shard_in_place;
   plan::Recompute recompute = plan::Recompute::none;
+  std::string device = "cpu";  // as --device names it
 
   bool is_fp64() const { return dtype == at::kDouble; }
-  /// "TP=2+SP, full recomputation".
+  /// "TP=2+SP, full recomputation" or "TP=2+SP on cuda".
   std::string name(int tp) const;
 };
 
