@@ -16,7 +16,7 @@ test test-room test-full: export OMP_WAIT_POLICY = passive
 SAY_COVERED = sed -n 's/^covered: //p' build/Testing/Temporary/LastTest.log
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build build-tests build-fuzz planner cuda cuda-all install demo test check-room test-room test-full test-planner test-report figures \
+.PHONY: help setup setup-test build build-tests build-fuzz planner cuda cuda-all test-gpu bench-gpu install demo test check-room test-room test-full test-planner test-report figures \
 	curves test-mutations \
 	test-generated-mutations docs bench format check-format test-tidy test-asan test-fuzz test-tsan coverage clean
 
@@ -50,6 +50,19 @@ cuda-all: ## compile the GPU kernels for all supported GPUs, build-cuda/cuda
 	@$(CMAKE) --preset release -B build-cuda "-DSHARDWISE_CUDA_ARCHITECTURES=sm_80;sm_90;sm_100;compute_100" >/dev/null
 	@$(CMAKE) --build build-cuda -j $(JOBS) --target cuda_kernels
 	@for arch in sm_80 sm_90 sm_100; do tools/kernel_report --build build-cuda --arch $$arch >/dev/null || exit 1; done
+
+test-gpu: ## run the tests that need a GPU; on a machine without a compiler: copy build/gpu there, and build/gpu/run
+	@tools/setup test
+	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
+	@$(CMAKE) --build --preset release -j $(JOBS) --target gpu_cuda_kernels_test gpu_cuda_cpu_tests gpu_bench device_test shardwise_cuda
+	@tests/gpu/bundle build build/gpu
+	@build/gpu/run
+
+bench-gpu: ## time the GPU kernels beside PyTorch, torch.compile and Triton on a machine with a GPU (benchmarks/gpu_kernels.py)
+	@tools/setup test
+	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
+	@$(CMAKE) --build --preset release -j $(JOBS) --target gpu_bench
+	@.venv-test/bin/python benchmarks/gpu_kernels.py --library build/gpu_bench.so
 
 PREFIX ?= /usr/local
 install: build ## install the program and the library, and the planner's page if it is built: make install PREFIX=DIR (docs/library.md)

@@ -1,10 +1,13 @@
-// Memory of the emulated device, for tests.
+// Memory of the emulated device, for tests; on a GPU, memory that the host shares.
 #pragma once
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <span>
+#include <stdexcept>
+#include <string>
 
 namespace shardwise::emulator {
 
@@ -12,7 +15,15 @@ namespace shardwise::emulator {
 template <class T>
 class DeviceArray {
  public:
-  explicit DeviceArray(size_t n) : n_(n) { cudaMalloc(reinterpret_cast<void**>(&data_), n * sizeof(T)); }
+  explicit DeviceArray(size_t n) : n_(n) {
+    void* memory = nullptr;
+    const size_t bytes = n * sizeof(T);
+    if (n == 0) return;
+    if (cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal) != cudaSuccess)
+      throw std::runtime_error("the device has no memory for " + std::to_string(bytes) + " bytes");
+    std::memset(memory, 0xff, bytes);
+    data_ = static_cast<T*>(memory);
+  }
   DeviceArray(size_t n, const std::function<T(size_t)>& value) : DeviceArray(n) {
     for (size_t i = 0; i < n; ++i) data_[i] = value(i);
   }

@@ -172,6 +172,10 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   return cudaSuccess;
 }
 
+cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned) {
+  return cudaMalloc(memory, bytes);
+}
+
 cudaError_t cudaFree(void* memory) {
   cudaDeviceSynchronize();
   std::free(memory);
