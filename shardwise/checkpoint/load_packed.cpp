@@ -205,7 +205,7 @@ void allow_zero_points_(quant::Panels& panels, quant::Matrix& matrix) {
   const bool is_symmetric = matrix.zero_points.eq(matrix.format.symmetric_zero_point()).all().item<bool>();
   if (is_symmetric || panels.format.has_zero_points) return;
   matrix.format.has_zero_points = true;
-  panels = quant::Panels::of(matrix.format, panels.rows, panels.in_features, panels.columns);
+  panels = quant::Panels::of(matrix.format, panels.rows, panels.in_features, panels.columns, panels.device);
 }
 
 }  // namespace

@@ -1,14 +1,22 @@
 #include "shardwise/cli/device_choice.h"
 
-#include "shardwise/infer/cache.h"
-
 namespace shardwise::cli {
 
+namespace {
+
+void check_panel_device(const std::string& command, const ModelSource& model, const std::string& device) {
+  TORCH_CHECK_VALUE(!model.maps_panels() || device == "cpu", command,
+                    ": weights packed for a processor must be on the CPU; got ", device,
+                    "; use --device cpu [SW0853]");
+}
+
+}  // namespace
+
 std::string inference_device(const std::string& command, const std::string& device,
-                             const config::Config& config, std::optional<at::ScalarType> cache_dtype) {
+                             const ModelSource& model) {
   try {
-    model::check_weight_device(command, config, device);
-    infer::check_cache_device(command, cache_dtype, device);
+    check_panel_device(command, model, device);
+    model::check_weight_device(command, model.config(), device);
     return device;
   } catch (const c10::ValueError&) {
     if (device == "auto") return "cpu";

@@ -1,17 +1,13 @@
 // The device of inference, before any rank starts.
 #pragma once
-#include <ATen/core/Tensor.h>
-
-#include <optional>
 #include <string>
 
-#include "shardwise/config/config.h"
+#include "shardwise/cli/model_source.h"
 
 namespace shardwise::cli {
 
-/// Returns `device`, or cpu for auto if only the CPU can run the model with this cache.
+/// Returns `device`, or cpu for auto if only the CPU can run the model.
 /// Errors: c10::ValueError, beginning with `command`, if another device is named that cannot.
-std::string inference_device(const std::string& command, const std::string& device,
-                             const config::Config& config, std::optional<at::ScalarType> cache_dtype);
+std::string inference_device(const std::string& command, const std::string& device, const ModelSource& model);
 
 }  // namespace shardwise::cli

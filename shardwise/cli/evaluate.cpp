@@ -147,7 +147,7 @@ int evaluate_command(const Call& call) {
                     "eval: --text must name at least one file or directory; got none [SW0043]");
   const ModelSource model("eval", o.model);
   const infer::EvaluationWindows windows = windows_of(o, model.config());
-  ranks.device = inference_device("eval", ranks.device, model.config(), windows.cache_dtype);
+  ranks.device = inference_device("eval", ranks.device, model);
   const auto tokenizer = model.tokenizer();
   const EncodedText encoded = encoded_text(o.text, *tokenizer);
   const auto& sequences = encoded.sequences;

@@ -315,7 +315,7 @@ int generate_command(const Call& call) {
   if (chooses && !flags.is_given("tp")) options.model.tp = tp_of_panels(options.model).value_or(1);
   const launch::LaunchContext context = launch_context_for(options.model.tp);
   GenerateJob job = make_job(options, context);
-  ranks.device = inference_device("generate", ranks.device, job.model.config(), job.batching().cache_dtype);
+  ranks.device = inference_device("generate", ranks.device, job.model);
   std::vector<std::string> argv = call.argv;
   if (chooses) std::ranges::copy(choose_(job, flags), std::back_inserter(argv));
   return run_on_ranks({context, job.options.model.tp, ranks, argv},

@@ -1,6 +1,5 @@
-#include <algorithm>
+#include "shardwise/cuda/heads.h"
 
-#include "shardwise/cuda/elements.h"
 #include "shardwise/cuda/kernels.h"
 #include "shardwise/cuda/partial.h"
 #include "shardwise/cuda/runtime.h"
@@ -13,17 +12,6 @@ namespace shardwise::cuda {
 using at::Tensor;
 
 namespace {
-
-template <class T, class Element = std::remove_const_t<T>>
-kernels::cuda::Heads<T> heads_of(const Tensor& heads) {
-  T* data = nullptr;
-  if constexpr (std::is_const_v<T>) {
-    data = elements<Element>(heads);
-  } else {
-    data = elements_<Element>(heads);
-  }
-  return {data, heads.stride(0), heads.stride(1), heads.stride(2)};
-}
 
 /// The split of a q|k|v product [s, b, (a + 2k)·d], with its arrays on the device.
 class UploadedSplit {

@@ -53,6 +53,17 @@ class Kernels final : public kernels::DeviceKernels {
   void cross_entropy_backward(const at::Tensor& logits_, const at::Tensor& labels, int64_t begin,
                               const at::Tensor& lse, const kernels::LossGradient& gradient) const override;
 
+  void row_product(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w) const override;
+  void quantized_row_product(const at::Tensor& y, const at::Tensor& x,
+                             const kernels::QuantizedRows& w) const override;
+  void dequantize(const at::Tensor& w, const kernels::QuantizedRows& rows) const override;
+  void quantized_embedding(const at::Tensor& y, const at::Tensor& ids, const kernels::QuantizedRows& table,
+                           int64_t begin) const override;
+  void cached_attention(const at::Tensor& out, const kernels::Qkv& heads,
+                        const std::vector<kernels::CachedHeads>& caches,
+                        const kernels::AttentionOptions& options) const override;
+  void logit_keys(const at::Tensor& keys, const at::Tensor& logits) const override;
+
   void add_weight_grad(const at::Tensor& main_grad_, const at::Tensor& dy,
                        const at::Tensor& x) const override;
 

@@ -8,14 +8,7 @@ at::ScalarType cache_dtype(const std::string& where, const model::DecoderWeights
   TORCH_CHECK_VALUE(dtype == weights.dtype() || dtype == at::kChar, where,
                     ": cache_dtype must be int8 or that of the weights, ", weights.dtype(), "; got ", dtype,
                     " [SW0748]");
-  check_cache_device(where, dtype, weights.group().device().str());
   return dtype;
-}
-
-void check_cache_device(const std::string& where, std::optional<at::ScalarType> wanted,
-                        const std::string& device) {
-  TORCH_CHECK_VALUE(wanted != at::kChar || device == "cpu", where,
-                    ": a KV cache in int8 must be on the CPU; got ", device, "; use --device cpu [SW0847]");
 }
 
 nn::Cache empty_cache(const model::DecoderWeights& weights, int64_t capacity, at::ScalarType dtype) {

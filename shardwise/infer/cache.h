@@ -12,11 +12,6 @@ namespace shardwise::infer {
 at::ScalarType cache_dtype(const std::string& where, const model::DecoderWeights& weights,
                            std::optional<at::ScalarType> wanted);
 
-/// Checks that a device can have a cache: one in int8 must be on the CPU. `device`: its name. Errors:
-/// c10::ValueError, beginning with `where`.
-void check_cache_device(const std::string& where, std::optional<at::ScalarType> wanted,
-                        const std::string& device);
-
 /// Allocates a cache for `capacity` tokens of one sequence, with this rank's KV heads.
 nn::Cache empty_cache(const model::DecoderWeights& weights, int64_t capacity, at::ScalarType dtype);
 

@@ -20,13 +20,11 @@ bool is_better(const Candidate& a, const Candidate& b) {
 }
 
 /// The logits of the tokens from `begin` on; ids of other ranks' tokens have none.
-class Logits {
+class RowLogits {
  public:
-  Logits(const at::Tensor& row, int64_t begin) : row_(row), begin_(begin) {}
+  RowLogits(const at::Tensor& row, int64_t begin) : row_(row), begin_(begin) {}
 
-  int64_t size() const { return row_.size(0); }
-  int64_t begin() const { return begin_; }
-  bool contain(int64_t id) const { return id >= begin_ && id < begin_ + size(); }
+  bool contain(int64_t id) const { return id >= begin_ && id < end(); }
   /// Returns the logit of a token that they contain.
   double of(int64_t id) const {
     double logit = 0;
@@ -38,7 +36,8 @@ class Logits {
   int64_t first_above(int64_t id, double bound) const {
     return begin_ + kernels::first_above(row_, id - begin_, bound);
   }
-  int64_t end() const { return begin_ + size(); }
+  int64_t begin() const { return begin_; }
+  int64_t end() const { return begin_ + row_.size(0); }
 
  private:
   at::Tensor row_;
@@ -49,26 +48,27 @@ class Logits {
 struct Adjustments {
   std::map<int64_t, double> penalized;  // of the tokens that they change
   bool excludes_others = false;         // whether no other token may be chosen
-
-  void set(const Logits& logits, int64_t id, double value) {
-    if (logits.contain(id)) penalized[id] = value;
-  }
 };
 
+/// `Logits`: RowLogits or KnownLogits.
+template <class Logits>
 Adjustments adjustments_of(const Logits& logits, const SamplingInput& input) {
   Adjustments result;
+  const auto set = [&](int64_t id, double value) {
+    if (logits.contain(id)) result.penalized[id] = value;
+  };
   if (const double penalty = input.sampling.repetition_penalty; penalty != 1) {
     for (const int64_t id : std::set<int64_t>(input.tokens->begin(), input.tokens->end())) {
       if (!logits.contain(id)) continue;
       const double logit = logits.of(id);
-      result.set(logits, id, logit > 0 ? logit / penalty : logit * penalty);
+      set(id, logit > 0 ? logit / penalty : logit * penalty);
     }
   }
   if (!input.choice.forced.empty()) {
     result = {{}, /*excludes_others=*/true};
-    for (const int64_t id : input.choice.forced) result.set(logits, id, 0);
+    for (const int64_t id : input.choice.forced) set(id, 0);
   }
-  for (const int64_t id : input.choice.forbidden) result.set(logits, id, kExcluded);
+  for (const int64_t id : input.choice.forbidden) set(id, kExcluded);
   return result;
 }
 
@@ -98,12 +98,26 @@ class Best {
   std::vector<Candidate> worst_first_;  // a heap
 };
 
+template <class Logits>
+std::vector<Candidate> best_of(const Logits& logits, size_t count, const SamplingInput& input) {
+  const auto [changed, excludes_others] = adjustments_of(logits, input);
+  Best best(count);
+  const auto bound = [&, only_nan = excludes_others] { return only_nan ? kInfinity : best.bound(); };
+  for (int64_t id = logits.first_above(logits.begin(), bound()); id < logits.end();
+       id = logits.first_above(id + 1, bound())) {
+    const double logit = logits.of(id);
+    if (std::isnan(logit)) return {{id, logit, logit}};
+    if (!changed.contains(id)) best.offer({id, logit, logit});
+  }
+  for (const auto& [id, penalized] : changed) best.offer({id, logits.of(id), penalized});
+  return best.take();
+}
+
 }  // namespace
 
 std::vector<Candidate> all_candidates(const at::Tensor& row, const SamplingInput& input) {
-  const Logits logits(row, /*begin=*/0);
-  const Adjustments adjustments = adjustments_of(logits, input);
-  std::vector<Candidate> all(static_cast<size_t>(logits.size()));
+  const Adjustments adjustments = adjustments_of(RowLogits(row, /*begin=*/0), input);
+  std::vector<Candidate> all(static_cast<size_t>(row.size(0)));
   kernels::with_element_type("logits", row, [&]<class T>(T) {
     const T* values = kernels::elements<T>(row);
     for (size_t id = 0; id < all.size(); ++id) {
@@ -121,18 +135,18 @@ std::vector<Candidate> all_candidates(const at::Tensor& row, const SamplingInput
 
 std::vector<Candidate> best_candidates(const at::Tensor& row, int64_t begin, size_t count,
                                        const SamplingInput& input) {
-  const Logits logits(row, begin);
-  const auto [changed, excludes_others] = adjustments_of(logits, input);
-  Best best(count);
-  const auto bound = [&, only_nan = excludes_others] { return only_nan ? kInfinity : best.bound(); };
-  for (int64_t id = logits.first_above(begin, bound()); id < logits.end();
-       id = logits.first_above(id + 1, bound())) {
-    const double logit = logits.of(id);
-    if (std::isnan(logit)) return {{id, logit, logit}};
-    if (!changed.contains(id)) best.offer({id, logit, logit});
-  }
-  for (const auto& [id, penalized] : changed) best.offer({id, logits.of(id), penalized});
-  return best.take();
+  return best_of(RowLogits(row, begin), count, input);
+}
+
+std::vector<Candidate> best_candidates(const KnownLogits& logits, size_t count, const SamplingInput& input) {
+  return best_of(logits, count, input);
+}
+
+std::vector<int64_t> changed_ids(const SamplingInput& input) {
+  std::set<int64_t> ids(input.choice.forced.begin(), input.choice.forced.end());
+  ids.insert(input.choice.forbidden.begin(), input.choice.forbidden.end());
+  if (input.sampling.repetition_penalty != 1) ids.insert(input.tokens->begin(), input.tokens->end());
+  return {ids.begin(), ids.end()};
 }
 
 }  // namespace shardwise::infer

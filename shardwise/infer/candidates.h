@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "shardwise/infer/known_logits.h"
 #include "shardwise/infer/sampler.h"
 #include "shardwise/infer/token_rules.h"
 
@@ -31,5 +32,12 @@ std::vector<Candidate> all_candidates(const at::Tensor& logits, const SamplingIn
 /// Cost: one pass over the logits in their own dtype, and a comparison for each token that is changed.
 std::vector<Candidate> best_candidates(const at::Tensor& logits, int64_t begin, size_t count,
                                        const SamplingInput& input);
+
+/// As above, of a row of which the host knows the logits of changed_ids and the `count` highest of the
+/// others.
+std::vector<Candidate> best_candidates(const KnownLogits& logits, size_t count, const SamplingInput& input);
+
+/// Returns the tokens whose logits the repetition penalty or the rules change, in ascending order.
+std::vector<int64_t> changed_ids(const SamplingInput& input);
 
 }  // namespace shardwise::infer

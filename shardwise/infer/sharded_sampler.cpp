@@ -90,12 +90,30 @@ struct Message {
         sums(sequences),
         best(sequences * count, {0, kMinusInfinity, kMinusInfinity}) {}
 
-  void fill(size_t sequence, const at::Tensor& logits, int64_t begin, const SamplingInput& input) {
-    if (input.wants_logprob) sums[sequence] = ExpSum::of(logits);
-    const std::vector<Candidate> local = best_candidates(logits, begin, count, input);
-    std::copy(local.begin(), local.end(), best.begin() + static_cast<int64_t>(sequence * count));
+  void set(size_t sequence, const std::vector<Candidate>& candidates) {
+    std::ranges::copy(candidates, best.begin() + static_cast<int64_t>(sequence * count));
   }
 };
+
+/// Fills the message from logits on a device, of which the host fetches only the candidates.
+void fill_from_device(Message& message, const at::Tensor& logits, int64_t begin,
+                      const std::vector<SamplingInput>& inputs) {
+  std::vector<std::vector<int64_t>> changed;
+  for (const SamplingInput& input : inputs) changed.push_back(changed_ids(input));
+  const std::vector<KnownLogits> known =
+      fetch_logits(logits, begin, static_cast<int64_t>(message.count), changed);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    message.set(i, best_candidates(known[i], message.count, inputs[i]));
+}
+
+void fill_from_rows(Message& message, const at::Tensor& logits, int64_t begin,
+                    const std::vector<SamplingInput>& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor row = row_of(logits, i);
+    if (inputs[i].wants_logprob) message.sums[i] = ExpSum::of(row);
+    message.set(i, best_candidates(row, begin, message.count, inputs[i]));
+  }
+}
 
 std::vector<SampledToken> sample_from_candidates(const Message& local,
                                                  const std::vector<SamplingInput>& inputs,
@@ -129,10 +147,14 @@ std::vector<SampledToken> sample_tokens(const at::Tensor& logits, const base::Sp
   for (const SamplingInput& input : inputs)
     count = std::max(count, candidates_needed(input.sampling, vocab.size()));
   if (count == vocab.size()) return sample_from_full_rows(logits, vocab, inputs, group);
-  const at::Tensor on_host = logits.cpu();
   Message local(inputs.size(), static_cast<size_t>(count));
-  for (size_t i = 0; i < inputs.size(); ++i)
-    local.fill(i, row_of(on_host, i), vocab.range(group.rank()).begin, inputs[i]);
+  const int64_t begin = vocab.range(group.rank()).begin;
+  const bool wants_sums = std::ranges::any_of(inputs, &SamplingInput::wants_logprob);
+  if (logits.is_cpu() || wants_sums) {
+    fill_from_rows(local, logits.cpu(), begin, inputs);
+  } else {
+    fill_from_device(local, logits, begin, inputs);
+  }
   return sample_from_candidates(local, inputs, group);
 }
 

@@ -19,7 +19,8 @@ struct SampledToken {
 /// Samples the next token of each sequence (collective).
 /// Shapes: `logits` [n, v/t] S(1), one row per sequence.
 /// Cost: one all_gather of each rank's best candidates, 24 bytes each, if every sampling bounds their number;
-/// else of the full rows. Log probabilities cost another all_gather of 16 bytes per sequence.
+/// else of the full rows. Log probabilities cost another all_gather of 16 bytes per sequence. From a device
+/// the host fetches those candidates, or the rank's rows for log probabilities.
 /// Errors: as sample_token's, on every rank.
 std::vector<SampledToken> sample_tokens(const at::Tensor& logits, const base::Split& vocab,
                                         const std::vector<SamplingInput>& inputs, const comm::Group& group);

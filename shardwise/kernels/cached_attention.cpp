@@ -1,7 +1,5 @@
 #include "shardwise/kernels/cached_attention.h"
 
-#include <ATen/ops/cat.h>
-
 #include <utility>
 
 #include "shardwise/base/profile.h"
@@ -50,30 +48,15 @@ SequenceHeads heads_of(const StoredHeads& stored) {
           stored.is_quantized() ? elements<float>(stored.scales) : nullptr, capacity};
 }
 
-/// Attends to each cache by itself.
-at::Tensor cached_attention_on_device(const Qkv& heads, const std::vector<CachedHeads>& caches,
-                                      const AttentionOptions& options) {
-  std::vector<at::Tensor> outs;
-  for (int64_t i = 0; i < heads.q.size(0); ++i) {
-    const auto& [keys, values, length] = caches[size_t(i)];
-    store_rows_(keys, length, heads.k[i]);
-    store_rows_(values, length, heads.v[i]);
-    const auto stored = [&](const StoredHeads& from) {
-      return stored_rows(from, length + 1, heads.q.scalar_type()).unsqueeze(0);
-    };
-    outs.push_back(attention({heads.q.narrow(0, i, 1), stored(keys), stored(values)}, options).out);
-  }
-  return at::cat(outs);
-}
-
-/// Returns whether the heads and caches are on another device than the CPU, all on one.
-bool are_on_device(const Qkv& heads, const std::vector<CachedHeads>& caches) {
-  bool is_any = device_of("cached_attention", heads.q, heads.k, heads.v) != nullptr;
+/// Returns the kernels of the device that all of them are on; null for the CPU.
+const DeviceKernels* device_of_all(const Qkv& heads, const std::vector<CachedHeads>& caches) {
+  constexpr const char* op = "cached_attention";
+  const DeviceKernels* device = device_of(op, heads.q, heads.k, heads.v);
   for (const CachedHeads& cache : caches) {
     for (const StoredHeads* stored : {&cache.keys, &cache.values})
-      is_any |= device_of("cached_attention", heads.q, stored->rows, stored->scales) != nullptr;
+      device = device_of(op, heads.q, stored->rows, stored->scales);
   }
-  return is_any;
+  return device;
 }
 
 }  // namespace
@@ -82,9 +65,13 @@ at::Tensor cached_attention(const Qkv& heads_any, const std::vector<CachedHeads>
                             const AttentionOptions& options) {
   const base::ProfiledOp profiled("cached_attention");
   check(heads_any, caches, options);
-  if (are_on_device(heads_any, caches)) return cached_attention_on_device(heads_any, caches, options);
   const Qkv heads = with_contiguous_heads(heads_any);
   const int64_t n = heads.q.size(0), a = heads.q.size(1), d = heads.q.size(3);
+  if (const DeviceKernels* const device = device_of_all(heads, caches)) {
+    at::Tensor out = empty({n, 1, a * d}, heads.q);
+    device->cached_attention(out, heads, caches, options);
+    return out;
+  }
   const at::ScalarType dtype = heads.q.scalar_type();
   std::vector<KeysAndValues> sequences;
   for (int64_t i = 0; i < n; ++i) {

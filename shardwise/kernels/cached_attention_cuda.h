@@ -14,7 +14,7 @@ namespace shardwise::kernels::cuda {
 /// dtype, or int8_t.
 template <class S>
 struct CachedSequence {
-  S *keys, *values;                  // [k, capacity, d], aligned to 16 bytes
+  S *keys, *values;                  // [k, capacity, d], aligned to what divides a row, at most 16 bytes
   float *key_scales, *value_scales;  // [k, capacity] of int8; unused otherwise
   int64_t capacity;
   int64_t length;  // tokens before the new one; less than the capacity

@@ -10,10 +10,12 @@
 
 #include "shardwise/kernels/adamw.h"
 #include "shardwise/kernels/add_rms_norm.h"
+#include "shardwise/kernels/cached_attention.h"
 #include "shardwise/kernels/cross_entropy.h"
 #include "shardwise/kernels/gelu.h"
 #include "shardwise/kernels/layer_norm.h"
 #include "shardwise/kernels/qk_norm.h"
+#include "shardwise/kernels/quantized_rows.h"
 #include "shardwise/kernels/random.h"
 #include "shardwise/kernels/rotary.h"
 
@@ -75,6 +77,22 @@ class DeviceKernels {
   virtual void log_sums(const at::Tensor& sums, const at::Tensor& terms) const = 0;
   virtual void cross_entropy_backward(const at::Tensor& logits_, const at::Tensor& labels, int64_t begin,
                                       const at::Tensor& lse, const LossGradient& gradient) const = 0;
+
+  /// Computes y = x Wᵀ for a few rows, each with the bits that it has alone. Shapes: `x` [m, k], `w` [n, k],
+  /// `y` [m, n], of one dtype.
+  virtual void row_product(const at::Tensor& y, const at::Tensor& x, const at::Tensor& w) const = 0;
+  virtual void quantized_row_product(const at::Tensor& y, const at::Tensor& x,
+                                     const QuantizedRows& w) const = 0;
+  /// Writes the values of all rows to `w` [rows, width], computed in fp32 and rounded once.
+  virtual void dequantize(const at::Tensor& w, const QuantizedRows& rows) const = 0;
+  /// Looks up rows: y[i] = row ids[i] − begin, or zeros if there is none.
+  virtual void quantized_embedding(const at::Tensor& y, const at::Tensor& ids, const QuantizedRows& table,
+                                   int64_t begin) const = 0;
+  /// Appends to the caches and attends to them. Shapes: `out` [n, 1, a·d].
+  virtual void cached_attention(const at::Tensor& out, const Qkv& heads,
+                                const std::vector<CachedHeads>& caches,
+                                const AttentionOptions& options) const = 0;
+  virtual void logit_keys(const at::Tensor& keys, const at::Tensor& logits) const = 0;
 
   /// Computes main_grad += dyᵀ·x for bf16 `dy` and `x`, accumulated in fp32.
   virtual void add_weight_grad(const at::Tensor& main_grad_, const at::Tensor& dy,

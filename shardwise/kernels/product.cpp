@@ -55,6 +55,13 @@ bool uses_few_rows(const Tensor& a, const Tensor& b) {
          b.t().is_contiguous();
 }
 
+/// Up to this many rows, a device's product is limited by reading the weight, once for all of them.
+constexpr int64_t kFewDeviceRows = 8;
+
+bool uses_few_device_rows(const Tensor& a, const Tensor& b) {
+  return a.size(0) <= kFewDeviceRows && a.is_contiguous() && b.t().is_contiguous();
+}
+
 void few_rows_out(Tensor& y, const Tensor& a, const Tensor& b) {
   const Tensor wide = a.to(at::kFloat);
   const int64_t rows = a.size(0), k = a.size(1), n = b.size(1);
@@ -87,7 +94,8 @@ void multiply(Tensor& y, const Tensor& a, const Tensor& b, int beta, ProductLibr
 void product_out(Tensor& y, const Tensor& a, const Tensor& b) {
   const base::ProfiledOp profiled("product");
   check_product(y, a, b);
-  if (device_of("product", y, a, b)) {
+  if (const DeviceKernels* const device = device_of("product", y, a, b)) {
+    if (uses_few_device_rows(a, b)) return device->row_product(y, a, b.t());
     multiply(y, a, b, /*beta=*/0, ProductLibrary::torch_mm);
   } else if (uses_few_rows(a, b)) {
     few_rows_out(y, a, b);

@@ -1,5 +1,6 @@
 // Matrix products of the linear layers: by the library that product_library.h names, or by our own loops for
-// a few rows times a weight, and for bf16 on processors without bf16 instructions. What computes a product
+// a few rows times a weight, and for bf16 on processors without bf16 instructions; on other devices by
+// torch.mm, or by their kernel for a few rows times a weight. What computes a product
 // depends only on the processor, dtype and shape, and on what was measured there, so it is the same on every
 // rank of a node and in every run.
 #pragma once
@@ -15,7 +16,7 @@ namespace shardwise::kernels {
 /// dtype. Errors: c10::ValueError if shapes or dtypes do not match.
 void product_out(at::Tensor& y, const at::Tensor& a, const at::Tensor& b);
 
-/// As above, by one library; torch.mm for every dtype, oneDNN for fp32.
+/// As above, by one of product_libraries(); torch.mm for every dtype, oneDNN for fp32.
 void product_out(at::Tensor& y, const at::Tensor& a, const at::Tensor& b, ProductLibrary library);
 
 /// Returns what product_out uses for these operands, for output: "own loops, avx512", "oneDNN" or "torch.mm".

@@ -28,8 +28,7 @@ struct NewRows {
 /// Writes new rows from row `position` on. In int8, each row is rounded to multiples of its largest magnitude
 /// / 127, which is an error of at most half of that; a row with NaN or Inf reads as NaN.
 void store_rows_(const StoredHeads& to, int64_t position, const NewRows& from);
-/// As above for `heads` [k, rows, d], on any device; on others than the CPU, rows must be in the model's
-/// dtype.
+/// As above for `heads` [k, rows, d], on any device.
 void store_rows_(const StoredHeads& to, int64_t position, const at::Tensor& heads);
 
 /// Returns rows [0, count) in `dtype`, [k, count, d]: a view unless they are int8.

@@ -131,8 +131,9 @@ std::optional<nn::LearnedPositions> make_positions(const LayerFactory& factory) 
 }  // namespace
 
 void check_weight_device(const std::string& where, const config::Config& config, const std::string& device) {
-  TORCH_CHECK_VALUE(!config.quantization || device == "cpu", where,
-                    ": quantized weights must be on the CPU; got ", device, "; use --device cpu [SW0848]");
+  TORCH_CHECK_VALUE(!config.quantization || !config.quantization->int8_activations || device == "cpu", where,
+                    ": activations must be rounded to int8 on the CPU; got ", device,
+                    "; use --device cpu [SW0848]");
 }
 
 namespace {

@@ -10,7 +10,8 @@
 
 namespace shardwise::model {
 
-/// Checks that a device can have the weights: quantized ones must be on the CPU. `device`: its name.
+/// Checks that a device can compute with the weights: activations are rounded to int8 only on the CPU.
+/// `device`: its name.
 /// Errors: c10::ValueError, beginning with `where`.
 void check_weight_device(const std::string& where, const config::Config& config, const std::string& device);
 

@@ -90,7 +90,8 @@ ParameterPtr make_packed_parameter(std::string name, std::vector<int64_t> global
   const base::Range columns =
       shards_columns ? rule.segments[0].range(group.rank()) : base::Range{0, in_features};
   const int64_t rows = rule.local_shape(global_shape, group.rank())[0];
-  auto panels = std::make_shared<quant::Panels>(quant::Panels::of(format, rows, in_features, columns));
+  auto panels =
+      std::make_shared<quant::Panels>(quant::Panels::of(format, rows, in_features, columns, group.device()));
   return std::make_shared<Parameter>(Parameter{std::move(name), std::move(global_shape), std::move(rule),
                                                init, Tensor(), Tensor(), std::move(panels)});
 }
@@ -102,7 +103,7 @@ void initialize_packed_(Parameter& parameter, kernels::RandomKey key, const comm
       make_parameter(parameter.name, parameter.global_shape, parameter.rule, parameter.init, group,
                      parameter.is_quantized() ? at::kFloat : at::kBFloat16);
   initialize_(*dense, key, group);
-  const Tensor w = dense->value.detach();
+  const Tensor w = dense->value.detach().cpu();
   quant::allocate_(*parameter.panels);
   if (!parameter.is_quantized()) return quant::pack_bf16_rows_(*parameter.panels, /*begin=*/0, w);
   quantize_rows_(parameter, /*begin=*/0, w, group_maxima(parameter, w, group));

@@ -23,7 +23,9 @@ Tensor group_maxima(const Parameter& weight, const Tensor& w, const comm::Group&
   // Replaces NaN by infinity, which is refused too: a maximum over ranks need not propagate NaN.
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   full.narrow(/*dim=*/1, held.begin, held.size()).copy_(at::nan_to_num(local, kInfinity, kInfinity));
+  full = full.to(group.device());
   group.all_reduce_(full, comm::Reduce::max);
+  full = full.cpu();
   return full.narrow(/*dim=*/1, held.begin, held.size()).contiguous();
 }
 

@@ -21,7 +21,12 @@ struct Matrix {
   at::Tensor group_index;  // [columns] int32, the group of each column; only with Grouping::by_column
 
   /// Allocates an uninitialized matrix.
-  static Matrix empty(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns);
+  static Matrix empty(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns,
+                      at::Device device = at::kCPU);
+
+  /// Returns the bytes that the tensors of `empty` have.
+  static int64_t bytes_of(const Format& format, int64_t rows, int64_t in_features,
+                          const base::Range& columns);
 
   /// Returns the number of output features.
   int64_t rows() const { return qweight.size(0); }
@@ -32,6 +37,10 @@ struct Matrix {
   /// Returns the groups of an unsharded row that this shard stores.
   base::Range groups() const { return format.groups_of(columns, in_features); }
 };
+
+/// Copies all rows of `from`, a matrix of the same columns on any device, to the rows of `to` from `begin`
+/// on. Errors: TORCH_INTERNAL_ASSERT if the shards differ.
+void copy_rows_(Matrix& to, int64_t begin, const Matrix& from);
 
 /// Checks that the tensors of `matrix` are on the CPU. Errors: c10::ValueError.
 void check_on_cpu(const char* op, const Matrix& matrix);

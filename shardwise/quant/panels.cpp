@@ -13,6 +13,7 @@
 #include "shardwise/kernels/panel_values_isa.h"
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
+#include "shardwise/quant/device_matrix.h"
 #include "shardwise/quant/mapped_rows.h"
 
 namespace shardwise::quant {
@@ -181,7 +182,8 @@ class RowPacker {
 
 }  // namespace
 
-Panels Panels::of(const Format& format, int64_t rows, int64_t in_features, const Range& columns) {
+Panels Panels::of(const Format& format, int64_t rows, int64_t in_features, const Range& columns,
+                  at::Device device) {
   const auto counts = columns_of_groups(format, in_features, columns);
   const PanelLayout layout(format.bits, format.has_zero_points, counts);
   return {format,
@@ -191,7 +193,8 @@ Panels Panels::of(const Format& format, int64_t rows, int64_t in_features, const
           layout,
           /*data=*/{},
           order_of(counts, ascending(columns.size()), format.bits),
-          /*mapped_rows=*/nullptr};
+          /*mapped_rows=*/nullptr,
+          device};
 }
 
 int64_t Panels::data_bytes() const {
@@ -199,6 +202,7 @@ int64_t Panels::data_bytes() const {
 }
 
 int64_t Panels::bytes() const {
+  if (!device.is_cpu()) return Matrix::bytes_of(format, rows, in_features, columns);
   const auto order_bytes = static_cast<int64_t>(column_order.defined() ? column_order.nbytes() : 0);
   return data_bytes() + order_bytes;
 }
@@ -219,6 +223,11 @@ void set_groups_(Panels& panels, const Tensor& group_index) {
 }
 
 void allocate_(Panels& panels) {
+  if (!panels.device.is_cpu()) {
+    panels.matrix =
+        Matrix::empty(panels.format, panels.rows, panels.in_features, panels.columns, panels.device);
+    return;
+  }
   const int64_t panel_bytes = panels.layout.panel_bytes(), whole = panels.rows / kPanelOutputs;
   panels.data = kernels::empty({PanelLayout::panels(panels.rows), panel_bytes}, at::kByte);
   auto* begin = elements_<uint8_t>(panels.data);
@@ -227,6 +236,7 @@ void allocate_(Panels& panels) {
 }
 
 void pack_rows_(Panels& panels, int64_t begin, const Matrix& matrix) {
+  if (panels.matrix) return copy_rows_(*panels.matrix, begin, matrix);
   check_on_cpu("pack", panels);
   check_on_cpu("pack", matrix);
   TORCH_INTERNAL_ASSERT(matrix.columns == panels.columns && matrix.in_features == panels.in_features &&
@@ -328,10 +338,11 @@ void widen_row(T* to, const uint8_t* from, int64_t count) {
 }  // namespace
 
 void dequantize_out(Tensor& w, const Panels& panels, const Range& rows) {
-  check_on_cpu("dequantize", panels);
   const int64_t width = panels.width(), columns = panels.layout.columns();
-  kernels::check_on_cpu("dequantize", w);
   kernels::check_output("dequantize", "w", w, {rows.size(), width}, w.scalar_type());
+  if (panels.matrix) return dequantize_on_device(w, *panels.matrix, rows);
+  check_on_cpu("dequantize", panels);
+  kernels::check_on_cpu("dequantize", w);
   const PanelShape shape = panels.layout.shape();
   const auto* order = panels.column_order.defined() ? elements<int32_t>(panels.column_order) : nullptr;
   kernels::with_element_type("dequantize", w, [&]<class T>(T) {

@@ -16,7 +16,8 @@ namespace shardwise::quant {
 
 struct MappedRows;  // mapped_rows.h
 
-/// A shard of a packed weight.
+/// A shard of a packed weight. On other devices than the CPU it is not in panels: their kernels read rows as
+/// files have them.
 struct Panels {
   Format format;                // bits and grouping
   int64_t rows;                 // output features
@@ -27,10 +28,13 @@ struct Panels {
   at::Tensor column_order;  // [layout.columns()] int32: the shard's column, or width() for padding; undefined
                             // if columns are in order without padding
   std::shared_ptr<const MappedRows> mapped_rows = nullptr;  // of bf16 that is not packed yet
+  at::Device device = at::kCPU;                             // where products are computed
+  std::optional<Matrix> matrix = {};  // instead of `data` on other devices than the CPU, from allocate_ on
 
   /// Describes panels, without memory for their data. With Grouping::by_column the layout is that of groups
   /// in order until set_groups_ tells the real one.
-  static Panels of(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns);
+  static Panels of(const Format& format, int64_t rows, int64_t in_features, const base::Range& columns,
+                   at::Device device = at::kCPU);
 
   /// Returns the number of columns of this shard.
   int64_t width() const { return columns.size(); }
@@ -66,8 +70,8 @@ std::optional<Format> inference_format(at::ScalarType dtype, int64_t rows, int64
 void check_on_cpu(const char* op, const Panels& panels);
 
 /// Writes the values of the rows [rows.begin, rows.end) to `w`, computed in fp32 and rounded once.
-/// Shapes: `w` [rows, width] contiguous, fp64, fp32, bf16 or fp16.
-/// Errors: c10::ValueError if the shape or dtype does not match, or a tensor is not on the CPU.
+/// Shapes: `w` [rows, width] contiguous, fp64 (on the CPU), fp32, bf16 or fp16.
+/// Errors: c10::ValueError if the shape or dtype does not match, or the tensors are on several devices.
 void dequantize_out(at::Tensor& w, const Panels& panels, const base::Range& rows);
 
 }  // namespace shardwise::quant

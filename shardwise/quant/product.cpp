@@ -15,6 +15,7 @@
 #include "shardwise/kernels/tensors.h"
 #include "shardwise/kernels/threads.h"
 #include "shardwise/quant/bf16_product.h"
+#include "shardwise/quant/device_matrix.h"
 #include "shardwise/quant/panel_products.h"
 
 namespace shardwise::quant {
@@ -167,12 +168,14 @@ void integers_out(const Tensor& y, const Tensor& x, const Panels& w) {
 
 // --- many rows, dequantized --------------------------------------------------------------------------------
 
-constexpr int64_t kBlockBytes = int64_t{4} << 20;  // fits a core's share of the last-level cache
+constexpr int64_t kBlockBytes = int64_t{4} << 20;          // fits a core's share of the last-level cache
+constexpr int64_t kDeviceBlockBytes = int64_t{128} << 20;  // a few launches for each weight
 
 /// Depends only on the matrix, so that its product is bitwise the same on every rank.
 int64_t rows_per_block(const Panels& w, int64_t itemsize) {
   const int64_t row_bytes = std::max<int64_t>(w.width() * itemsize, 1);
-  return std::clamp<int64_t>(kBlockBytes / row_bytes, kPanelOutputs, std::max(w.rows, kPanelOutputs));
+  return std::clamp<int64_t>((w.device.is_cpu() ? kBlockBytes : kDeviceBlockBytes) / row_bytes, kPanelOutputs,
+                             std::max(w.rows, kPanelOutputs));
 }
 
 /// Dequantizes blocks of rows to the dtype of x and multiplies them like dense weights.
@@ -227,13 +230,15 @@ void product_out(Tensor& y, const Tensor& x, const Panels& w) {
   TORCH_CHECK_VALUE(!w.format.int8_activations || can_round_activations(),
                     "quantized product: int8 activations need a processor with AVX-512 VNNI; got ",
                     base::name_of(base::best_isa()), " [SW0716]");
-  kernels::check_on_cpu("quantized product", x);
-  check_on_cpu("quantized product", w);
   if (y.numel() == 0) return;
   if (w.width() == 0) {
     y.zero_();
     return;
   }
+  if (w.matrix)
+    return x.size(0) <= kMostDeviceRows ? product_on_device(y, x, *w.matrix) : many_rows_out(y, x, w);
+  kernels::check_on_cpu("quantized product", x);
+  check_on_cpu("quantized product", w);
   switch (method_of(x, w)) {
     case Method::integers:
       return integers_out(y, x, w);
@@ -263,6 +268,7 @@ std::string product_name(const Tensor& x, const Panels& w) {
 }
 
 int64_t rows_with_equal_bits(at::ScalarType dtype, const Panels& w) {
+  if (!w.device.is_cpu()) return kMostDeviceRows;
   switch (method_of(/*rows=*/1, dtype, w)) {
     case Method::integers:
       return w.format.int8_activations || multiplies_all_as_integers() ? std::numeric_limits<int64_t>::max()
@@ -278,6 +284,7 @@ int64_t rows_with_equal_bits(at::ScalarType dtype, const Panels& w) {
 }
 
 void embedding_out(Tensor& y, const Tensor& ids, const Panels& w, int64_t begin) {
+  if (w.matrix) return embedding_on_device(y, ids, *w.matrix, begin);
   kernels::check_on_cpu("quantized embedding", ids);
   const Tensor list = ids.reshape({-1}), rows = y.view({list.size(0), w.width()});
   const auto* id = list.const_data_ptr<int64_t>();

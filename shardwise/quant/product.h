@@ -17,9 +17,9 @@ namespace shardwise::quant {
 bool can_round_activations();
 
 /// Computes y = x Wᵀ. Results depend on the number of rows and the instruction set, not on threads. Shapes:
-/// `x` [m, width], `y` [m, rows] contiguous, of one dtype. Cost: up to 4 MB of scratch, or 64 rows of W.
-/// Errors: c10::ValueError if shapes or dtypes do not match, or the processor cannot round activations as the
-/// format says.
+/// `x` [m, width], `y` [m, rows] contiguous, of one dtype. Cost: up to 4 MB of scratch (128 MB on other
+/// devices than the CPU), or 64 rows of W. Errors: c10::ValueError if shapes or dtypes do not match, or the
+/// processor cannot round activations as the format says.
 void product_out(at::Tensor& y, const at::Tensor& x, const Panels& w);
 
 /// Returns what product_out uses for these operands, for output: "packed, avx512_vnni",

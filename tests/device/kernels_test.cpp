@@ -24,7 +24,7 @@
 #include "shardwise/kernels/rms_norm.h"
 #include "shardwise/kernels/rotary.h"
 #include "shardwise/kernels/swiglu.h"
-#include "tests/device/emulated.h"
+#include "tests/device/device.h"
 #include "tests/support/error_text.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tolerance.h"
@@ -284,7 +284,7 @@ double error_of(at::ScalarType dtype) {
 class DeviceKernels : public ::testing::TestWithParam<at::ScalarType> {};
 
 TEST_P(DeviceKernels, GiveWhatTheCpuGives) {
-  const at::Device device = testing::on_emulated().device();
+  const at::Device device = testing::on_device().device();
   for (const Call& call : all_calls(GetParam())) {
     SCOPED_TRACE(call.name);
     Tensors here = copies_on(call.arguments, at::kCPU), there = copies_on(call.arguments, device);
@@ -301,28 +301,28 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, DeviceKernels, ::testing::Values(at::kFloat, at
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
 TEST(DeviceKernel, RefuseTensorsOnTwoDevices) {
-  const at::Device device = testing::on_emulated().device();
+  const at::Device device = testing::on_device().device();
   for (const Call& call : all_calls(at::kFloat)) {
     if (call.arguments.size() == 1 || call.name == "add_rms_norm") continue;
     const Tensors there = copies_on(call.arguments, device);
     for (size_t i = 0; i < there.size(); ++i) {
       Tensors mixed = copies_on(call.arguments, at::kCPU);
       mixed[i] = there[i];
-      EXPECT_NE(test::error_text([&] { call.call(mixed); }).find("emulated:0"), std::string::npos)
+      EXPECT_NE(test::error_text([&] { call.call(mixed); }).find(device.str()), std::string::npos)
           << call.name << ", argument " << i;
     }
   }
 }
 
 TEST(DeviceKernel, RefuseFp64) {
-  const at::Device device = testing::on_emulated().device();
+  const at::Device device = testing::on_device().device();
   const Tensor x = values({kRows, 2 * kWidth}, 1, at::kDouble).to(device);
   EXPECT_EQ(test::error_text([&] { kernels::swiglu(x); }),
             "swiglu: a GPU's dtype must be fp32, bf16 or fp16; got Double");
 }
 
 TEST(DeviceKernel, FindNanAndInf) {
-  const at::Device device = testing::on_emulated().device();
+  const at::Device device = testing::on_device().device();
   Tensor x = values({kRows, kWidth}, 1, at::kFloat).to(device);
   EXPECT_FALSE(kernels::first_nan_or_inf(x));
   x[1][2].fill_(INFINITY);

@@ -8,7 +8,7 @@
 
 #include "shardwise/base/files.h"
 #include "tests/cli/trained_model.h"
-#include "tests/device/emulated.h"
+#include "tests/device/device.h"
 
 namespace shardwise::device_test {
 namespace {
@@ -50,6 +50,7 @@ class DeviceProgram : public cli::TrainedModel {
   mutable int logs_ = 0;
 };
 
+const std::string kDevice = testing::device_name();
 constexpr double kTolerance = 1e-5;  // as in training_test.cpp
 
 TEST_F(DeviceProgram, TrainsOnRanksAsOnTheCpu) {
@@ -57,16 +58,18 @@ TEST_F(DeviceProgram, TrainsOnRanksAsOnTheCpu) {
     SCOPED_TRACE(mode);
     const std::vector<double> expected = losses({mode, "--tp", "1"});
     ASSERT_EQ(expected.size(), 4);
-    testing::expect_close(losses({mode, "--tp", "2", "--device", "emulated"}), expected, kTolerance);
+    for (const std::string& tp : testing::device_ranks())
+      testing::expect_close(losses({mode, "--tp", tp, "--device", kDevice}), expected, kTolerance);
   }
-  testing::expect_close(losses({"--tp", "2", "--device", "emulated", "--verify"}), losses({}), kTolerance);
+  testing::expect_close(losses({"--tp", testing::device_ranks().back(), "--device", kDevice, "--verify"}),
+                        losses({}), kTolerance);
 }
 
 /// With dropout, whose masks are the same on every device and number of ranks.
 TEST_F(DeviceProgram, GoesOnWithACheckpointOfAnotherDevice) {
   const Words with_dropout{"--dropout", "0.1", "--attention-dropout", "0.1"};
   const std::vector<double> expected = losses(with_dropout);
-  const std::vector<std::pair<std::string, std::string>> changes{{"cpu", "emulated"}, {"emulated", "cpu"}};
+  const std::vector<std::pair<std::string, std::string>> changes{{"cpu", kDevice}, {kDevice, "cpu"}};
   for (const auto& [first, second] : changes) {
     SCOPED_TRACE(first + " then " + second);
     const std::string directory = scratch_ / ("saved on " + first);
@@ -74,8 +77,8 @@ TEST_F(DeviceProgram, GoesOnWithACheckpointOfAnotherDevice) {
     words.insert(words.end(), {"--save", directory, "--stop-after", "2", "--device", first});
     std::vector<double> all = losses(words);
     const std::string log = scratch_ / ("resumed on " + second);
-    cli::run({"train", "--text", scratch_ / "text", "--resume", directory, "--save", directory, "--tp", "2",
-              "--device", second, "--log", log});
+    cli::run({"train", "--text", scratch_ / "text", "--resume", directory, "--save", directory, "--tp",
+              second == "cpu" ? "2" : testing::device_ranks().back(), "--device", second, "--log", log});
     const std::vector<double> resumed = losses_in(log);
     all.insert(all.end(), resumed.begin(), resumed.end());
     testing::expect_close(all, expected, kTolerance);
@@ -91,9 +94,33 @@ TEST_F(DeviceProgram, GeneratesWhatTheCpuGenerates) {
     };
     const json expected = tokens({});
     EXPECT_EQ(expected.size(), 6);
-    EXPECT_EQ(tokens({"--device", "emulated"}), expected);
-    EXPECT_EQ(tokens({"--device", "emulated", "--tp", "2"}), expected);
+    for (const std::string& tp : testing::device_ranks())
+      EXPECT_EQ(tokens({"--device", kDevice, "--tp", tp}), expected);
   }
+}
+
+TEST_F(DeviceProgram, GeneratesFromQuantizedWeights) {
+  for (const Words& weights :
+       {Words{"--quantize", "int8", "--head", "int8"}, {"--quantize", "int4", "--group-size", "32"}}) {
+    const auto tokens = [&](Words more) {
+      more.insert(more.end(), weights.begin(), weights.end());
+      return json::parse(cli::run(generate_words(model_, more)).output).at("token_ids");
+    };
+    const json expected = tokens({});
+    for (const std::string& tp : testing::device_ranks())
+      EXPECT_EQ(tokens({"--device", kDevice, "--tp", tp}), expected);
+  }
+}
+
+TEST_F(DeviceProgram, GeneratesWithAnInt8Cache) {
+  const auto tokens = [&](const Words& more) {
+    Words words = generate_words(model_, {"--kv-cache-dtype", "int8"});
+    words.insert(words.end(), more.begin(), more.end());
+    return json::parse(cli::run(words).output).at("token_ids");
+  };
+  const json expected = tokens({});
+  for (const std::string& tp : testing::device_ranks())
+    EXPECT_EQ(tokens({"--device", kDevice, "--tp", tp}), expected);
 }
 
 TEST_F(DeviceProgram, EvaluatesAsOnTheCpu) {
@@ -103,8 +130,36 @@ TEST_F(DeviceProgram, EvaluatesAsOnTheCpu) {
     return json::parse(cli::run(words).output).at("nll").get<double>();
   };
   const double expected = nll({});
-  for (const char* tp : {"1", "2"})
-    EXPECT_NEAR(nll({"--device", "emulated", "--tp", tp}), expected, kTolerance * expected);
+  for (const std::string& tp : testing::device_ranks())
+    EXPECT_NEAR(nll({"--device", kDevice, "--tp", tp}), expected, kTolerance * expected);
+}
+
+// The doctor needs two ranks.
+TEST_F(DeviceProgram, PassesTheDoctor) {
+  const auto report = [&](const char* dtype) {
+    return json::parse(
+        cli::run({"doctor", "--model", model_, "--tp", "2", "--device", kDevice, "--dtype", dtype, "--json"})
+            .output);
+  };
+  for (const char* dtype : {"fp32", "bf16"}) {
+    const json document = report(dtype);
+    EXPECT_EQ(document.at("bug"), json(nullptr));
+    std::vector<std::string> runs;
+    const json* on_cpu = nullptr;
+    for (const json& comparison : document.at("comparisons")) {
+      if (!contains(comparison.at("run_config"), kDevice)) {
+        on_cpu = &comparison;
+        continue;
+      }
+      // Sums in another order: a run on the CPU in its place would have the same differences.
+      if (dtype == std::string("fp32")) EXPECT_NE(comparison.at("layers"), on_cpu->at("layers"));
+      EXPECT_EQ(comparison.at("dtype"), dtype);
+      runs.push_back(comparison.at("test_case").get<std::string>() + ", " +
+                     comparison.at("run_config").get<std::string>());
+    }
+    EXPECT_EQ(runs, (Words{"plain, TP=2 on " + kDevice, "plain, TP=2+SP on " + kDevice,
+                           "training, TP=2 on " + kDevice, "training, TP=2+SP on " + kDevice}));
+  }
 }
 
 TEST_F(DeviceProgram, CountsTheBytesOfTheCpu) {
@@ -126,10 +181,10 @@ TEST_F(DeviceProgram, CountsTheBytesOfTheCpu) {
 TEST_F(DeviceProgram, RefusesWhatADeviceLacks) {
   expect_refused(train_words({"--device", "gpu"}),
                  {"train: --device must be one of auto, cpu, cuda, emulated; got gpu"});
-  expect_refused(generate_words(model_, {"--device", "emulated", "--kv-cache-dtype", "int8"}),
-                 {"generate: a KV cache in int8 must be on the CPU; got emulated; use --device cpu"});
-  expect_refused(generate_words(model_, {"--device", "cuda", "--quantize", "int8"}),
-                 {"generate: quantized weights must be on the CPU; got cuda; use --device cpu"});
+  const std::string packed = scratch_ / "packed";
+  cli::run({"shard", model_, packed, "--tp", "1", "--packed", "--quantize", "int8"});
+  expect_refused(generate_words(packed, {"--device", "cuda"}),
+                 {"generate: weights packed for a processor must be on the CPU; got cuda; use --device cpu"});
 }
 
 /// Without a GPU, or without the plugin of GPUs.
@@ -153,7 +208,7 @@ TEST_F(DeviceProgram, RefusesAPluginOfAnotherVersion) {
 }
 
 TEST_F(DeviceProgram, SaysWhatDidNotFitAndWhatWasPlanned) {
-  testing::on_emulated();
+  testing::on_device();
   testing::set_emulated_capacity(100'000);
   const cli::Outcome result = cli::call(train_words({"--device", "emulated"}));
   testing::set_emulated_capacity(int64_t{1} << 32);

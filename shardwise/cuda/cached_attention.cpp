@@ -1,0 +1,108 @@
+#include "shardwise/kernels/cached_attention_cuda.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "shardwise/cuda/elements.h"
+#include "shardwise/cuda/heads.h"
+#include "shardwise/cuda/kernels.h"
+#include "shardwise/cuda/runtime.h"
+#include "shardwise/cuda/uploaded.h"
+
+namespace shardwise::cuda {
+
+using at::Tensor;
+using kernels::CachedHeads;
+namespace gpu = kernels::cuda;
+
+namespace {
+
+/// Query head i has KV head (i + first) / group.
+struct HeadGroups {
+  int group, first;
+};
+
+/// Errors: c10::ValueError if the KV heads are not in groups of one size, cut only at both ends.
+HeadGroups groups_of(const std::vector<int64_t>& kv_of_head) {
+  std::vector<int> sizes;
+  for (size_t i = 0; i < kv_of_head.size(); ++i) {
+    if (i == 0 || kv_of_head[i] != kv_of_head[i - 1]) sizes.push_back(0);
+    ++sizes.back();
+  }
+  const int group = *std::ranges::max_element(sizes);
+  const HeadGroups groups{group, sizes.size() == 1 ? 0 : group - sizes.front()};
+  for (size_t i = 0; i < kv_of_head.size(); ++i)
+    TORCH_CHECK_VALUE(kv_of_head[i] == (static_cast<int64_t>(i) + groups.first) / group,
+                      "cached_attention: a GPU's query heads must share KV heads in groups of one size; got ",
+                      at::IntArrayRef(kv_of_head), " [SW0854]");
+  return groups;
+}
+
+/// Kernels read rows in packs of the largest power of two that divides a row, at most 16 bytes.
+void check_alignment(const Tensor& rows) {
+  const int64_t row_bytes = rows.size(2) * rows.element_size(),
+                pack = std::min<int64_t>(16, row_bytes & -row_bytes);
+  TORCH_CHECK_VALUE(static_cast<int64_t>(reinterpret_cast<uintptr_t>(rows.const_data_ptr())) % pack == 0,
+                    "cached_attention: a GPU's caches must begin at a multiple of ", pack,
+                    " bytes; got one at ", rows.const_data_ptr(), " [SW0856]");
+}
+
+template <class S>
+Tensor uploaded_sequences(const std::vector<CachedHeads>& caches, const Tensor& like) {
+  std::vector<gpu::CachedSequence<S>> sequences;
+  for (const auto& [keys, values, length] : caches) {
+    check_alignment(keys.rows);
+    check_alignment(values.rows);
+    sequences.push_back({elements_<S>(keys.rows), elements_<S>(values.rows), elements_<float>(keys.scales),
+                         elements_<float>(values.scales), keys.rows.size(1), length});
+  }
+  return uploaded(sequences, like);
+}
+
+template <class T, class S>
+void attend(const Tensor& out, const kernels::Qkv& heads, const std::vector<CachedHeads>& caches,
+            const kernels::AttentionOptions& options) {
+  const auto n = static_cast<int>(heads.q.size(0)), a = static_cast<int>(heads.q.size(1)),
+             d = static_cast<int>(heads.q.size(3));
+  TORCH_CHECK_VALUE(d <= gpu::kMostHeadDim, "cached_attention: a GPU's head_dim must be at most ",
+                    gpu::kMostHeadDim, "; got ", d, " [SW0855]");
+  // Of the capacities, not of the lengths: a sequence has the same bits among others.
+  int64_t most_keys = 1;
+  for (const CachedHeads& cache : caches) most_keys = std::max(most_keys, cache.keys.rows.size(1));
+  const int64_t window = options.window.value_or(0);
+  const gpu::KeySplits splits = gpu::key_splits(most_keys, window);
+  const auto [group, first] = groups_of(options.kv_of_head);
+  const Tensor sequences = uploaded_sequences<S>(caches, heads.q),
+               workspace = at::empty({gpu::attention_workspace_bytes(n, a, d, splits)},
+                                     heads.q.options().dtype(at::kByte));
+  gpu::cached_attention<T, S>({.out = elements_<T>(out),
+                               .workspace = elements_<float>(workspace),
+                               .q = heads_of<const T>(heads.q),
+                               .k = heads_of<const T>(heads.k),
+                               .v = heads_of<const T>(heads.v),
+                               .sequences = elements<gpu::CachedSequence<S>>(sequences),
+                               .n = n,
+                               .heads = a,
+                               .kv_heads = static_cast<int>(heads.k.size(1)),
+                               .head_dim = d,
+                               .group = group,
+                               .first = first,
+                               .window = window,
+                               .splits = splits},
+                              current_stream());
+}
+
+}  // namespace
+
+void Kernels::cached_attention(const Tensor& out, const kernels::Qkv& heads,
+                               const std::vector<CachedHeads>& caches,
+                               const kernels::AttentionOptions& options) const {
+  if (out.numel() == 0) return;
+  with_type("cached_attention", out.scalar_type(), [&]<class T>(T) {
+    caches[0].keys.is_quantized() ? attend<T, int8_t>(out, heads, caches, options)
+                                  : attend<T, T>(out, heads, caches, options);
+  });
+}
+
+}  // namespace shardwise::cuda
