@@ -90,7 +90,7 @@ class DoctorReport:
 def doctor(model: Path, *, tp: int, tokenizer: Path | None = None, dtype: str | None = None, load_format: str | None = None,
            quantize: str | None = None, group_size: int | None = None, head: str | None = None,
            activations: str | None = None, text: Path | Sequence[Path] | None = None, seq_len: int | None = None,
-           seed: int | None = None, timeout: float | None = None) -> DoctorReport:
+           seed: int | None = None, timeout: float | None = None, device: str | None = None) -> DoctorReport:
     """Runs a model at TP=1 and on tp ranks, forward and backward, and says whether the differences are rounding or a bug.
 
     Then trains a small model of the same family, saves and resumes it. A bug is a result, not an exception: `verdict` and
@@ -100,5 +100,5 @@ def doctor(model: Path, *, tp: int, tokenizer: Path | None = None, dtype: str | 
     """
     flags = {"model": model, "tp": tp, "tokenizer": tokenizer, "dtype": dtype, "load_format": load_format,
              "quantize": quantize, "group_size": group_size, "head": head, "activations": activations, "text": text,
-             "seq_len": seq_len, "seed": seed, "timeout": timeout}
+             "seq_len": seq_len, "seed": seed, "timeout": timeout, "device": device}
     return _records.read(DoctorReport, run("doctor", flags, exit_codes=(0, 3)), "doctor")
