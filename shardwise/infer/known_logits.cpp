@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "shardwise/kernels/logit_keys.h"
+#include "shardwise/kernels/queued_copy.h"
 
 namespace shardwise::infer {
 namespace {
@@ -45,7 +46,8 @@ std::vector<KnownLogits> fetch_logits(const at::Tensor& logits, int64_t begin, i
   at::Tensor fetched = std::get<0>(keys.topk(std::min(v, count + indices.size(1)), /*dim=*/1,
                                              /*largest=*/true, /*sorted=*/false));
   if (indices.size(1) > 0)
-    fetched = at::cat({fetched, keys.gather(/*dim=*/1, indices.to(keys.device()))}, /*dim=*/1);
+    fetched =
+        at::cat({fetched, keys.gather(/*dim=*/1, kernels::queued_copy(indices, keys.device()))}, /*dim=*/1);
   const at::Tensor on_host = fetched.cpu();
   const int64_t* key = on_host.const_data_ptr<int64_t>();
   std::vector<KnownLogits> known;

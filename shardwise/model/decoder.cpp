@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "shardwise/kernels/queued_copy.h"
 #include "shardwise/nn/split_batch.h"
 #include "shardwise/parallel/verify.h"
 #include "shardwise/parallel/weight_product.h"
@@ -236,7 +237,7 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
   const auto& w = weights_;
   auto x = hidden(ids, step);
   const auto chosen = [&](const nn::Placed<Stream>& all) {
-    return nn::Placed<Stream>(all.local().index_select(0, rows.to(all.local().device())));
+    return nn::Placed<Stream>(all.local().index_select(0, kernels::queued_copy(rows, all.local().device())));
   };
   // Selects rows before the norm if there are fewer; otherwise the norm performs the last reduction.
   const bool takes_all = rows.size(0) >= x.value->local().size(0);

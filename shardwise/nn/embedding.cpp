@@ -4,6 +4,7 @@
 
 #include "shardwise/base/profile.h"
 #include "shardwise/kernels/embedding.h"
+#include "shardwise/kernels/queued_copy.h"
 #include "shardwise/parallel/collectives.h"
 #include "shardwise/parallel/node.h"
 #include "shardwise/quant/product.h"
@@ -85,7 +86,7 @@ template <ResidualStream Stream>
 Placed<Stream> VocabParallelEmbedding::to(const Tensor& ids, const Step& step) const {
   check_ids(ids, vocab_.size());
   const int64_t begin = vocab_.range(step.group.rank()).begin;
-  const Tensor local_ids = ids.to(step.group.device());
+  const Tensor local_ids = kernels::queued_copy(ids, step.group.device());
   return parallel::leave<Stream>(Placed<Partial>(look_up(local_ids, begin, step.group)), step);
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "shardwise/kernels/embedding.h"
+#include "shardwise/kernels/queued_copy.h"
 #include "shardwise/parallel/node.h"
 
 namespace shardwise::nn {
@@ -25,9 +26,11 @@ struct PositionIds {
 
   Tensor added_to(const Tensor& x) const {
     const Tensor weight = table->value.detach();
-    if (!cached.empty()) return at::add(x, weight.index_select(0, cached_ids().to(x.device())).unsqueeze(1));
+    if (!cached.empty())
+      return at::add(x, weight.index_select(0, kernels::queued_copy(cached_ids(), x.device())).unsqueeze(1));
     if (valid.empty()) return at::add(x, weight.narrow(0, positions.begin, positions.size()).unsqueeze(1));
-    return at::add(x, weight.index_select(0, of_batch(x.size(1)).flatten().to(x.device())).view(x.sizes()));
+    return at::add(x, weight.index_select(0, kernels::queued_copy(of_batch(x.size(1)).flatten(), x.device()))
+                          .view(x.sizes()));
   }
   /// Returns the position of every token of a batch of this size, [s, b]; padding before the first token has
   /// 0.
@@ -64,7 +67,8 @@ struct AddPositions : torch::autograd::Function<AddPositions> {
     const PositionIds& ids = parallel::saved_state<PositionIds>(context);
     const Tensor dy = gradients[0].contiguous();
     Tensor gradient = ids.table->main_grad_if_trainable();
-    kernels::embedding_backward_(gradient, dy, ids.of_batch(dy.size(1)).to(dy.device()), /*begin=*/0);
+    kernels::embedding_backward_(gradient, dy, kernels::queued_copy(ids.of_batch(dy.size(1)), dy.device()),
+                                 /*begin=*/0);
     return {dy, Tensor(), Tensor()};
   }
 };

@@ -1,5 +1,6 @@
 #include "shardwise/nn/rotary.h"
 
+#include "shardwise/kernels/queued_copy.h"
 #include "shardwise/kernels/tensors.h"
 
 namespace shardwise::nn {
@@ -11,7 +12,7 @@ const kernels::RotaryTables& Rotary::tables(int64_t positions, const at::Tensor&
                     cos.device() == tokens.device();
   if (fits) return tables_;
   const auto [new_cos, new_sin] = kernels::rotary_tables(inverse_frequencies_, positions, dtype);
-  tables_ = {new_cos.to(tokens.device()), new_sin.to(tokens.device())};
+  tables_ = {kernels::queued_copy(new_cos, tokens.device()), kernels::queued_copy(new_sin, tokens.device())};
   return tables_;
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "shardwise/kernels/queued_copy.h"
 #include "shardwise/parallel/verify.h"
 
 namespace shardwise::nn {
@@ -55,7 +56,7 @@ LossOfBatch LossOfBatch::make(const Tensor& labels, const base::Split& vocab, co
   check_step(step, labels.size(1));
   const Tensor unpadded = without_padding(labels, step);
   check_labels(unpadded, vocab.size());
-  const Tensor flat = unpadded.reshape({-1}).to(step.group.device());
+  const Tensor flat = kernels::queued_copy(unpadded.reshape({-1}), step.group.device());
   parallel::verify_equal(flat, "the labels", step);
   return {flat,
           {options.label_smoothing, options.z_loss, vocab.size()},

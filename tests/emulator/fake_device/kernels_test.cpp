@@ -81,7 +81,8 @@ TEST(FakeDeviceCounts, SayWhatTheHostWaitsFor) {
   EXPECT_EQ(reads([&] { at::index(x, {{mask}}); }), 1);
   EXPECT_EQ(reads([&] { x.clone().index_put_({mask}, at::zeros({}, on_device())); }), 1);
   EXPECT_EQ(reads([&] { at::index(x, {{index}}); }), 0);
-  EXPECT_EQ(reads([&] { x.copy_(host); }), 0);
+  EXPECT_EQ(reads([&] { x.copy_(host); }), 1);
+  EXPECT_EQ(reads([&] { x.copy_(host, /*non_blocking=*/true); }), 0);
   EXPECT_EQ(reads([&] { at::softmax(x.mm(x).add_(1).to(at::kBFloat16), 0); }), 0);
 }
 

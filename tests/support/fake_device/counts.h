@@ -7,8 +7,8 @@
 namespace shardwise::fake_device {
 
 struct Counts {
-  int64_t reads = 0;     // copies to the host and values that it asked for: the host waits
-  int64_t launches = 0;  // kernels
+  int64_t reads = 0;                         // copies that block and values that the host asked for: it waits
+  int64_t launches = 0;                      // kernels
   std::map<std::string, int64_t> fallbacks;  // operations of ATen that ran on the CPU, as "aten::mm"
 };
 /// Returns what happened since the process began, or since reset_counts().

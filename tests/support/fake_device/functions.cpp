@@ -87,11 +87,13 @@ at::Tensor& set_part_(at::Tensor& x, at::Storage source, int64_t offset, c10::In
   return at::native::set_storage_cpu_(x, std::move(source), offset, sizes, strides);
 }
 
-/// A copy within the device is a kernel on a GPU; one from the host is not, and does not make it wait.
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_blocking*/) {
+/// A copy within the device is a kernel on a GPU. One from the host is not, but waits, as on a GPU, for all
+/// that was queued before unless it need not block.
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   const Open open;
   if (to.is_cpu()) count_read();
   if (from.device() == to.device()) count_fallback("aten::copy_");
+  if (from.is_cpu() && !non_blocking) count_read();
   HostViews views;
   views.of(to).copy_(views.of(from));
   return to;
