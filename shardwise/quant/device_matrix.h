@@ -5,7 +5,7 @@
 namespace shardwise::quant {
 
 /// Computes y = x Wᵀ for up to kMostDeviceRows rows, each with the bits that it has alone. Shapes: `x`
-/// [m, width], `y` [m, rows] contiguous, of one dtype: fp32, bf16 or fp16.
+/// [m, width], `y` [m, rows] contiguous, of one dtype: fp32 or bf16.
 void product_on_device(const at::Tensor& y, const at::Tensor& x, const Matrix& w);
 inline constexpr int64_t kMostDeviceRows = 8;
 
