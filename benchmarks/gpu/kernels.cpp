@@ -71,8 +71,7 @@ void bench_bias_gelu_backward(Bf16* dx, float* bias_grad, float* partial, const 
 /// `cos`, `sin` [s, d / 2].
 void bench_rotary(Bf16* q, Bf16* k, Bf16* v, const Bf16* qkv, const float* cos, const float* sin, int64_t s,
                   int b, int heads, int kv_heads, int d, cudaStream_t stream) {
-  const cuda::HeadSplit split{s,   b,     heads, kv_heads, d,       cos,
-                              sin, d / 2, 0,     nullptr,  nullptr};
+  const cuda::HeadSplit split{s, b, heads, kv_heads, d, cos, sin, d / 2, 0, nullptr, nullptr};
   cuda::split_rotary<Bf16>({cuda::contiguous_heads(q, heads, s, d), cuda::contiguous_heads(k, kv_heads, s, d),
                             cuda::contiguous_heads(v, kv_heads, s, d), qkv, split},
                            stream);
@@ -82,15 +81,24 @@ void bench_rotary(Bf16* q, Bf16* k, Bf16* v, const Bf16* qkv, const float* cos, 
 /// Scratch: `tensor`, of bench_adamw_bytes, and `first` [2] are filled by the host.
 void bench_adamw(const void* tensor, const int64_t* first, int64_t chunks, cudaStream_t stream) {
   const float rate1 = 0.1f, rate2 = 0.001f, step_size = 1e-3f / rate1;
-  cuda::adamw<float>({static_cast<const cuda::AdamWTensor<float>*>(tensor), {first, 1, chunks}, nullptr, rate1,
-                      rate2, 0.999f, step_size, /*inverse_root=*/31.622776f, 1e-8f, /*zeroes_gradient=*/false},
+  cuda::adamw<float>({static_cast<const cuda::AdamWTensor<float>*>(tensor),
+                      {first, 1, chunks},
+                      nullptr,
+                      rate1,
+                      rate2,
+                      0.999f,
+                      step_size,
+                      /*inverse_root=*/31.622776f,
+                      1e-8f,
+                      /*zeroes_gradient=*/false},
                      stream);
 }
 
 /// Writes what bench_adamw reads of the weights to host memory, of bench_adamw_bytes(); returns the chunks.
 int64_t bench_adamw_tensor(void* tensor, float* weights, float* gradient, float* exp_avg, float* exp_avg_sq,
                            int64_t n) {
-  *static_cast<cuda::AdamWTensor<float>*>(tensor) = {weights, gradient, exp_avg, exp_avg_sq, nullptr, n, 1.0f};
+  *static_cast<cuda::AdamWTensor<float>*>(tensor) = {weights, gradient, exp_avg, exp_avg_sq,
+                                                     nullptr, n,        1.0f};
   const int64_t sizes[] = {n};
   return cuda::first_chunks(sizes).back();
 }
@@ -105,8 +113,8 @@ void bench_row_product(Bf16* y, const Bf16* x, const Bf16* w, int64_t m, int n, 
 /// Symmetric, in groups of `group_size`. Shapes: `qweight` [n, k · bits / 32], `scales` [n, k / group_size].
 void bench_quantized_row_product(Bf16* y, const Bf16* x, const uint32_t* qweight, const float* scales,
                                  int64_t m, int n, int k, int bits, int group_size, cudaStream_t stream) {
-  const cuda::QuantizedWeight w{qweight, scales, nullptr, nullptr,        n, k,
-                                bits,    k * bits / 32,   k / group_size, 0, 0, group_size};
+  const cuda::QuantizedWeight w{qweight, scales,        nullptr,        nullptr, n, k,
+                                bits,    k * bits / 32, k / group_size, 0,       0, group_size};
   cuda::quantized_row_product<Bf16>({y, x, w, m}, stream);
 }
 }

@@ -4,8 +4,9 @@
 
 namespace shardwise::kernels {
 
-/// Returns `tensor` on `device`. The copy is queued behind the device's earlier work; a plain Tensor::to would
-/// wait for that. `tensor` may be freed at once: CUDA stages memory that is not pinned before it returns.
+/// Returns `tensor` on `device`. The copy is queued behind the device's earlier work; a plain Tensor::to
+/// would wait for that. `tensor` may be freed at once: CUDA stages memory that is not pinned before it
+/// returns.
 inline at::Tensor queued_copy(const at::Tensor& tensor, at::Device device) {
   return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
 }
