@@ -21,11 +21,14 @@ using Words = std::vector<std::string>;
 
 inline const Program::Options kOneThread{.environment = {"SHARDWISE_THREADS=1"}};
 
+/// Seconds: a command that measures takes half a minute, and on a busy machine more than one.
+inline constexpr double kRunLimit = 300;
+
 /// Runs the command as a program and expects exit code 0.
 inline Outcome run(Words argv) {
   argv.insert(argv.begin(), SHARDWISE_PROGRAM);
   Program program(argv, kOneThread);
-  const int code = testing::exit_code(program.wait(testing::kStartLimit));
+  const int code = testing::exit_code(program.wait(kRunLimit));
   EXPECT_EQ(code, 0) << program.errors();
   return {code, program.output(), program.errors()};
 }
