@@ -16,8 +16,11 @@ import statistics
 import sys
 from typing import Callable
 
-import torch
-import torch.nn.functional as F
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError:
+    sys.exit("gpu_kernels: needs Python's torch; got none")
 
 import gpu_triton
 
@@ -46,7 +49,10 @@ class Library:
     """The C functions of benchmarks/gpu/kernels.cpp. Tensors are passed as pointers, the stream last."""
 
     def __init__(self, path, device):
-        self._library = ctypes.CDLL(path)
+        try:
+            self._library = ctypes.CDLL(path)
+        except OSError as error:
+            sys.exit(f"gpu_kernels: --library must be gpu_bench.so or gpu_bench_emulated.so of the build; got {error}")
         self._is_cuda = device == "cuda"
 
     def call(self, name, *arguments):

@@ -105,4 +105,27 @@ __device__ void sum_of_team(float (&sums)[kCount], int lanes, const Store& store
   store(i, sum);
 }
 
+/// Computes the team's outputs for kRows rows of x, of `n` outputs over `packs` packs. Product(p, row,
+/// output) adds packs to its `sums` [outputs, rows].
+template <class Product, int kRows, class Parameters>
+__device__ void multiply_in_team(const Parameters& p, int n, int packs, int lanes) {
+  constexpr int kDepth = kLoadsInFlight / Product::kTeamOutputs;
+  const Team team(lanes);
+  const int64_t row = int64_t{blockIdx.y} * kRows;
+  const int output = team.number * Product::kTeamOutputs;
+  if (output >= n) return;
+  Product product(p, row, output);
+  int pack = team.lane;
+#pragma unroll 1
+  for (; pack + (kDepth - 1) * lanes < packs; pack += kDepth * lanes)
+    product.template add<kDepth>(pack, lanes);
+#pragma unroll 1
+  for (; pack < packs; pack += lanes) product.template add<1>(pack, lanes);
+  sum_of_team(product.sums, lanes, [&](int i, float sum) {
+    const int o = output + i / kRows;
+    const int64_t r = row + i % kRows;
+    if (o < n && r < p.m) p.y[r * n + o] = static_cast<std::remove_reference_t<decltype(*p.y)>>(sum);
+  });
+}
+
 }  // namespace shardwise::kernels::cuda

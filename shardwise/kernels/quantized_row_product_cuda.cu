@@ -129,23 +129,7 @@ template <class T, int kBits, int kRows>
 __global__ void __launch_bounds__(kTeamThreads)
     quantized_row_product_packs(const QuantizedRowProduct<T> p, int lanes) {
   using Product = TeamProduct<T, kBits, kRows>;
-  constexpr int kDepth = kLoadsInFlight / Product::kTeamOutputs;
-  const Team team(lanes);
-  const int64_t row = int64_t{blockIdx.y} * kRows;
-  const int output = team.number * Product::kTeamOutputs, packs = p.w.k / Product::kValues;
-  if (output >= p.w.n) return;
-  Product product(p, row, output);
-  int pack = team.lane;
-#pragma unroll 1
-  for (; pack + (kDepth - 1) * lanes < packs; pack += kDepth * lanes)
-    product.template add<kDepth>(pack, lanes);
-#pragma unroll 1
-  for (; pack < packs; pack += lanes) product.template add<1>(pack, lanes);
-  sum_of_team(product.sums, lanes, [&](int i, float sum) {
-    const int o = output + i / kRows;
-    const int64_t r = row + i % kRows;
-    if (o < p.w.n && r < p.m) p.y[r * p.w.n + o] = static_cast<T>(sum);
-  });
+  multiply_in_team<Product, kRows>(p, p.w.n, p.w.k / Product::kValues, lanes);
 }
 
 __device__ int group_of(const QuantizedWeight& w, int column) {

@@ -57,23 +57,7 @@ struct TeamProduct {
 template <class T, int kRows>
 __global__ void __launch_bounds__(kTeamThreads) row_product_packs(RowProduct<T> p, int lanes) {
   using Product = TeamProduct<T, kRows>;
-  constexpr int kDepth = kLoadsInFlight / Product::kTeamOutputs;
-  const Team team(lanes);
-  const int64_t row = int64_t{blockIdx.y} * kRows;
-  const int output = team.number * Product::kTeamOutputs, packs = p.k / Product::N;
-  if (output >= p.n) return;
-  Product product(p, row, output);
-  int pack = team.lane;
-#pragma unroll 1
-  for (; pack + (kDepth - 1) * lanes < packs; pack += kDepth * lanes)
-    product.template add<kDepth>(pack, lanes);
-#pragma unroll 1
-  for (; pack < packs; pack += lanes) product.template add<1>(pack, lanes);
-  sum_of_team(product.sums, lanes, [&](int i, float sum) {
-    const int o = output + i / kRows;
-    const int64_t r = row + i % kRows;
-    if (o < p.n && r < p.m) p.y[r * p.n + o] = static_cast<T>(sum);
-  });
+  multiply_in_team<Product, kRows>(p, p.n, p.k / Product::N, lanes);
 }
 
 /// Rows that packs do not fit: the same sums, with loads of one element. A team has one output.

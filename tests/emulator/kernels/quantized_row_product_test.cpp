@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/emulator/kernels/not_finite.h"
 #include "tests/emulator/kernels/orders.h"
 #include "tests/emulator/kernels/values.h"
 
@@ -310,14 +311,7 @@ TEST(CudaQuantizedRowProduct, NotFiniteNumbersStayWhereTheyAre) {
                                                        m},
                             nullptr);
       cudaDeviceSynchronize();
-      for (int64_t i = 0; i < m * kN; ++i) {
-        const float value = y.values()[i];
-        if (i % kN == kN - 1) {
-          EXPECT_TRUE(std::isnan(value)) << i << " of " << m;
-        } else {
-          EXPECT_EQ(value, i / kN == m - 1 ? INFINITY : static_cast<float>(k)) << i << " of " << m;
-        }
-      }
+      expect_not_finite_in_last(y.values(), m, kN, k);
     }
 }
 
