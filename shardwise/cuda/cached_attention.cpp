@@ -3,12 +3,13 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "shardwise/cuda/elements.h"
 #include "shardwise/cuda/heads.h"
 #include "shardwise/cuda/kernels.h"
 #include "shardwise/cuda/runtime.h"
-#include "shardwise/cuda/uploaded.h"
+#include "shardwise/kernels/queued_copy.h"
 
 namespace shardwise::cuda {
 
@@ -48,40 +49,28 @@ void check_alignment(const Tensor& rows) {
                     " bytes; got one at ", rows.const_data_ptr(), " [SW0856]");
 }
 
-template <class S>
-Tensor uploaded_sequences(const std::vector<CachedHeads>& caches, const Tensor& like) {
-  std::vector<gpu::CachedSequence<S>> sequences;
-  for (const auto& [keys, values, length] : caches) {
-    check_alignment(keys.rows);
-    check_alignment(values.rows);
-    sequences.push_back({elements_<S>(keys.rows), elements_<S>(values.rows), elements_<float>(keys.scales),
-                         elements_<float>(values.scales), keys.rows.size(1), length});
-  }
-  return uploaded(sequences, like);
-}
+/// With pointers to any type.
+using SequenceRow = gpu::CachedSequence<void>;
 
 template <class T, class S>
-void attend(const Tensor& out, const kernels::Qkv& heads, const std::vector<CachedHeads>& caches,
+void attend(const Tensor& out, const kernels::Qkv& heads, const kernels::CacheTable& table,
             const kernels::AttentionOptions& options) {
   const auto n = static_cast<int>(heads.q.size(0)), a = static_cast<int>(heads.q.size(1)),
              d = static_cast<int>(heads.q.size(3));
   TORCH_CHECK_VALUE(d <= gpu::kMostHeadDim, "cached_attention: a GPU's head_dim must be at most ",
                     gpu::kMostHeadDim, "; got ", d, " [SW0855]");
   // Of the capacities, not of the lengths: a sequence has the same bits among others.
-  int64_t most_keys = 1;
-  for (const CachedHeads& cache : caches) most_keys = std::max(most_keys, cache.keys.rows.size(1));
   const int64_t window = options.window.value_or(0);
-  const gpu::KeySplits splits = gpu::key_splits(most_keys, window);
+  const gpu::KeySplits splits = gpu::key_splits(table.capacity, window);
   const auto [group, first] = groups_of(options.kv_of_head);
-  const Tensor sequences = uploaded_sequences<S>(caches, heads.q),
-               workspace = at::empty({gpu::attention_workspace_bytes(n, a, d, splits)},
-                                     heads.q.options().dtype(at::kByte));
+  const Tensor workspace =
+      at::empty({gpu::attention_workspace_bytes(n, a, d, splits)}, heads.q.options().dtype(at::kByte));
   gpu::cached_attention<T, S>({.out = elements_<T>(out),
                                .workspace = elements_<float>(workspace),
                                .q = heads_of<const T>(heads.q),
                                .k = heads_of<const T>(heads.k),
                                .v = heads_of<const T>(heads.v),
-                               .sequences = elements<gpu::CachedSequence<S>>(sequences),
+                               .sequences = elements<gpu::CachedSequence<S>>(table.on_device),
                                .n = n,
                                .heads = a,
                                .kv_heads = static_cast<int>(heads.k.size(1)),
@@ -95,13 +84,38 @@ void attend(const Tensor& out, const kernels::Qkv& heads, const std::vector<Cach
 
 }  // namespace
 
+Tensor Kernels::cache_table(const std::vector<CachedHeads>& caches) const {
+  const Tensor table = at::empty({std::ssize(caches), static_cast<int64_t>(sizeof(SequenceRow))}, at::kByte);
+  auto* row = table.mutable_data_ptr<uint8_t>();
+  for (const auto& [keys, values, length] : caches) {
+    check_alignment(keys.rows);
+    check_alignment(values.rows);
+    const SequenceRow sequence{elements_<void>(keys.rows),
+                               elements_<void>(values.rows),
+                               elements_<float>(keys.scales),
+                               elements_<float>(values.scales),
+                               keys.rows.size(1),
+                               length};
+    std::memcpy(row, &sequence, sizeof sequence);
+    row += sizeof sequence;
+  }
+  return table;
+}
+
 void Kernels::cached_attention(const Tensor& out, const kernels::Qkv& heads,
                                const std::vector<CachedHeads>& caches,
-                               const kernels::AttentionOptions& options) const {
+                               const kernels::AttentionOptions& options,
+                               const kernels::CacheTable& given) const {
   if (out.numel() == 0) return;
+  kernels::CacheTable table = given;
+  if (!table.on_device.defined()) {
+    for (const CachedHeads& cache : caches)
+      table.capacity = std::max(table.capacity, cache.keys.rows.size(1));
+    table.on_device = kernels::queued_copy(cache_table(caches), out.device());
+  }
   with_type("cached_attention", out.scalar_type(), [&]<class T>(T) {
-    caches[0].keys.is_quantized() ? attend<T, int8_t>(out, heads, caches, options)
-                                  : attend<T, T>(out, heads, caches, options);
+    caches[0].keys.is_quantized() ? attend<T, int8_t>(out, heads, table, options)
+                                  : attend<T, T>(out, heads, table, options);
   });
 }
 

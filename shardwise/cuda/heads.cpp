@@ -21,7 +21,9 @@ class UploadedSplit {
     TORCH_CHECK_VALUE(qkv.size(0) * qkv.size(1) * heads < int64_t{1} << 31,
                       "heads: a GPU's q, k and v must have fewer than 2^31 heads; got ", qkv.size(0), " x ",
                       qkv.size(1), " x ", heads, " [SW0842]");
-    if (!split.first_positions.empty()) first_positions_ = uploaded(split.first_positions, qkv);
+    first_positions_ = split.first_positions_on_device;
+    if (!first_positions_.defined() && !split.first_positions.empty())
+      first_positions_ = uploaded(split.first_positions, qkv);
     if (split.valid.empty()) return;
     std::vector<int64_t> begins;
     for (const base::Range& rows : split.valid) begins.push_back(rows.begin);

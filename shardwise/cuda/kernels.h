@@ -8,6 +8,7 @@ namespace shardwise::cuda {
 class Kernels final : public kernels::DeviceKernels {
  public:
   int64_t peak_bytes() const override;
+  std::unique_ptr<kernels::DeviceGraph> capture(const std::function<void()>& queue_work) const override;
 
   void rms_norm(const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& weight,
                 double eps) const override;
@@ -59,9 +60,11 @@ class Kernels final : public kernels::DeviceKernels {
   void dequantize(const at::Tensor& w, const kernels::QuantizedRows& rows) const override;
   void quantized_embedding(const at::Tensor& y, const at::Tensor& ids, const kernels::QuantizedRows& table,
                            int64_t begin) const override;
+  at::Tensor cache_table(const std::vector<kernels::CachedHeads>& caches) const override;
   void cached_attention(const at::Tensor& out, const kernels::Qkv& heads,
                         const std::vector<kernels::CachedHeads>& caches,
-                        const kernels::AttentionOptions& options) const override;
+                        const kernels::AttentionOptions& options,
+                        const kernels::CacheTable& table) const override;
   void logit_keys(const at::Tensor& keys, const at::Tensor& logits) const override;
 
   void add_weight_grad(const at::Tensor& main_grad_, const at::Tensor& dy,

@@ -94,6 +94,10 @@ int64_t Kernels::peak_bytes() const {
   return cuda::peak_bytes();
 }
 
+std::unique_ptr<kernels::DeviceGraph> Kernels::capture(const std::function<void()>& queue_work) const {
+  return cuda::capture(queue_work);
+}
+
 void Kernels::add_weight_grad(const Tensor& main_grad_, const Tensor& dy, const Tensor& x) const {
   cuda::add_weight_grad(main_grad_, dy, x);
 }

@@ -13,6 +13,7 @@
 #include "shardwise/infer/cache.h"
 #include "shardwise/infer/draft.h"
 #include "shardwise/infer/sharded_sampler.h"
+#include "shardwise/infer/token_forward.h"
 #include "shardwise/infer/token_ids.h"
 
 namespace shardwise::infer {
@@ -37,6 +38,13 @@ struct Sequence {
 /// Bytes of weights that a rank packs before a forward: about as many as it reads in 5 ms.
 constexpr int64_t kPackedBytes = int64_t{64} << 20;
 
+/// Returns the largest capacity of a request's cache; 1 if there is no request.
+int64_t most_cached(const std::vector<Request>& requests) {
+  int64_t most = 1;
+  for (const Request& request : requests) most = std::max(most, cache_capacity(request));
+  return most;
+}
+
 class BatchGenerator {
  public:
   BatchGenerator(const DecoderWeights& weights, const std::vector<Request>& requests,
@@ -47,7 +55,8 @@ class BatchGenerator {
         batching_(batching),
         on_token_(on_token),
         cache_dtype_(cache_dtype("generate", weights, batching.cache_dtype)),
-        equal_rows_(weights.rows_with_equal_bits()) {
+        equal_rows_(weights.rows_with_equal_bits()),
+        token_forward_(weights, most_cached(requests)) {
     result_.completions.resize(requests.size());
   }
 
@@ -150,13 +159,24 @@ class BatchGenerator {
       }
       rows.push_back({&sequence->cache, sequence->scheduled_rows + std::ssize(sequence->draft)});
     }
-    nn::Step step(weights_.group(), std::ssize(ids));
-    step.cached = std::move(rows);
-    const model::Decoder<nn::Invariant> decoder(weights_);
-    outcome.logits =
-        decoder.next_logits(as_column(ids), as_column(last_rows).select(1, 0), step).local().select(1, 0);
-    for (const auto& [cache, count] : step.cached) cache->length += count;
+    outcome.logits = is_decoding(rows, last_rows) ? token_forward_.logits(as_column(ids), rows)
+                                                  : next_logits(ids, last_rows, rows);
+    for (const auto& [cache, count] : rows) cache->length += count;
     return outcome;
+  }
+
+  /// Whether sequences have few rows, and each row is followed by a sampled token.
+  static bool is_decoding(const std::vector<nn::CachedRows>& rows, const std::vector<int64_t>& last_rows) {
+    const auto has_few = [](const nn::CachedRows& one) { return one.rows <= nn::kRowsOneByOne; };
+    return std::ssize(last_rows) == nn::rows_of(rows) && std::ranges::all_of(rows, has_few);
+  }
+
+  at::Tensor next_logits(const std::vector<int64_t>& ids, const std::vector<int64_t>& last_rows,
+                         const std::vector<nn::CachedRows>& rows) const {
+    nn::Step step(weights_.group(), std::ssize(ids));
+    step.cached = rows;
+    const model::Decoder<nn::Invariant> decoder(weights_);
+    return decoder.next_logits(as_column(ids), as_column(last_rows).select(1, 0), step).local().select(1, 0);
   }
 
   void record(int64_t prompt_tokens, int64_t sampled_tokens, double seconds) {
@@ -244,6 +264,7 @@ class BatchGenerator {
   size_t next_ = 0;           // the first waiting request
   size_t next_weight_ = 0;    // to be packed
   int64_t packed_bytes_ = 0;  // before the next forward
+  TokenForward token_forward_;
   std::list<Sequence> batch_;
   Generated result_;
 };

@@ -62,14 +62,14 @@ const DeviceKernels* device_of_all(const Qkv& heads, const std::vector<CachedHea
 }  // namespace
 
 at::Tensor cached_attention(const Qkv& heads_any, const std::vector<CachedHeads>& caches,
-                            const AttentionOptions& options) {
+                            const AttentionOptions& options, const CacheTable& table) {
   const base::ProfiledOp profiled("cached_attention");
   check(heads_any, caches, options);
   const Qkv heads = with_contiguous_heads(heads_any);
   const int64_t n = heads.q.size(0), a = heads.q.size(1), d = heads.q.size(3);
   if (const DeviceKernels* const device = device_of_all(heads, caches)) {
     at::Tensor out = empty({n, 1, a * d}, heads.q);
-    device->cached_attention(out, heads, caches, options);
+    device->cached_attention(out, heads, caches, options, table);
     return out;
   }
   const at::ScalarType dtype = heads.q.scalar_type();

@@ -21,11 +21,18 @@ void set_device_kernels(c10::DeviceType type, const DeviceKernels& kernels) {
   table_of(type) = &kernels;
 }
 
-int64_t peak_bytes(at::Device device) {
-  if (device.is_cpu()) return base::peak_bytes();
+const DeviceKernels& kernels_on(at::Device device) {
   const DeviceKernels* const kernels = table_of(device.type());
   TORCH_INTERNAL_ASSERT(kernels != nullptr, "no kernels for ", device);
-  return kernels->peak_bytes();
+  return *kernels;
+}
+
+int64_t peak_bytes(at::Device device) {
+  return device.is_cpu() ? base::peak_bytes() : kernels_on(device).peak_bytes();
+}
+
+std::unique_ptr<DeviceGraph> capture(at::Device device, const std::function<void()>& queue_work) {
+  return kernels_on(device).capture(queue_work);
 }
 
 const DeviceKernels& kernels_of_device(const char* op, std::initializer_list<at::Tensor> tensors) {

@@ -5,7 +5,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <initializer_list>
+#include <memory>
 #include <vector>
 
 #include "shardwise/kernels/adamw.h"
@@ -21,6 +23,14 @@
 
 namespace shardwise::kernels {
 
+/// Work that was recorded once, to be queued at once, again and again: it reads and writes the same memory.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  /// Queues all of it in the device's current stream.
+  virtual void replay() = 0;
+};
+
 /// The kernels of a type of device. Each is what the function of the same name computes (rms_norm.h, …):
 /// first its results, which are allocated and contiguous, then its arguments, which are checked. Arguments
 /// are contiguous except heads, whose elements are; an undefined tensor is not wanted, or absent. Gradients
@@ -34,6 +44,8 @@ class DeviceKernels {
 
   /// Returns the most bytes that this process's tensors on the device had at a time.
   virtual int64_t peak_bytes() const = 0;
+  /// See kernels::capture.
+  virtual std::unique_ptr<DeviceGraph> capture(const std::function<void()>& queue_work) const = 0;
 
   virtual void rms_norm(const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x,
                         const at::Tensor& weight, double eps) const = 0;
@@ -88,10 +100,12 @@ class DeviceKernels {
   /// Looks up rows: y[i] = row ids[i] − begin, or zeros if there is none.
   virtual void quantized_embedding(const at::Tensor& y, const at::Tensor& ids, const QuantizedRows& table,
                                    int64_t begin) const = 0;
+  /// Returns on the host what cached_attention reads on the device of each cache. Shapes: [n, bytes].
+  virtual at::Tensor cache_table(const std::vector<CachedHeads>& caches) const = 0;
   /// Appends to the caches and attends to them. Shapes: `out` [n, 1, a·d].
   virtual void cached_attention(const at::Tensor& out, const Qkv& heads,
-                                const std::vector<CachedHeads>& caches,
-                                const AttentionOptions& options) const = 0;
+                                const std::vector<CachedHeads>& caches, const AttentionOptions& options,
+                                const CacheTable& table) const = 0;
   virtual void logit_keys(const at::Tensor& keys, const at::Tensor& logits) const = 0;
 
   /// Computes main_grad += dyᵀ·x for bf16 `dy` and `x`, accumulated in fp32.
@@ -115,6 +129,14 @@ void set_device_kernels(c10::DeviceType type, const DeviceKernels& kernels);
 
 /// Returns the most bytes that this process's tensors on `device` had at a time.
 int64_t peak_bytes(at::Device device);
+
+/// Returns the kernels of `device`, which is not the CPU.
+const DeviceKernels& kernels_on(at::Device device);
+
+/// Records the work that `queue_work` queues on `device`, which is not the CPU, without running it. Tensors
+/// that it allocates live as long as the graph, or longer; all others that the work uses must. It must not
+/// make the host wait for the device, nor copy from the host. Errors: c10::Error if it does.
+std::unique_ptr<DeviceGraph> capture(at::Device device, const std::function<void()>& queue_work);
 
 /// Returns the kernels of the device that all defined tensors are on.
 /// Errors: c10::ValueError if they are on several, or if theirs has no kernels.

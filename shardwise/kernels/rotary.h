@@ -41,6 +41,8 @@ struct HeadSplit {
   std::vector<base::Range> valid = {};
   /// Per sequence, the position of row 0, in place of first_position. Empty: first_position is that of all.
   std::vector<int64_t> first_positions = {};
+  /// The same, [b] int64, where the heads are if that is not the CPU. Undefined: they are copied there.
+  at::Tensor first_positions_on_device = {};
 };
 
 /// Checks that `valid` is empty or has a range in [0, s) for each of b sequences. Errors: c10::ValueError.

@@ -9,6 +9,7 @@
 #include "shardwise/kernels/cached_attention.h"
 #include "shardwise/kernels/qk_norm.h"
 #include "shardwise/nn/dropout.h"
+#include "shardwise/nn/new_tokens.h"
 #include "shardwise/parallel/node.h"
 
 namespace shardwise::nn {
@@ -26,12 +27,15 @@ struct Core {
   std::optional<QkNorm> norm;
   kernels::AttentionOptions options;
 
-  /// `positions`: of row 0 of each sequence; one position is that of all.
-  kernels::HeadSplit head_split(const Tensor& tokens, const std::vector<int64_t>& positions = {0}) const {
+  /// `positions`: of row 0 of each sequence; one position is that of all. `on_device`: the same, if it is
+  /// there.
+  kernels::HeadSplit head_split(const Tensor& tokens, const std::vector<int64_t>& positions = {0},
+                                const Tensor& on_device = {}) const {
     const int64_t last = *std::ranges::max_element(positions);
     const kernels::RotaryTables& tables = rotary->tables(last + tokens.size(0), tokens);
     kernels::HeadSplit split{layout.heads, layout.kv_heads, layout.head_dim, tables, last, options.valid};
     if (positions.size() > 1) split.first_positions = positions;
+    split.first_positions_on_device = on_device;
     return split;
   }
 
@@ -39,8 +43,9 @@ struct Core {
     return {{norm->q->value.detach(), norm->k->value.detach()}, norm->eps};
   }
 
-  kernels::Qkv heads_of(const Tensor& qkv, const std::vector<int64_t>& positions = {0}) const {
-    const kernels::HeadSplit split = head_split(qkv, positions);
+  kernels::Qkv heads_of(const Tensor& qkv, const std::vector<int64_t>& positions = {0},
+                        const Tensor& on_device = {}) const {
+    const kernels::HeadSplit split = head_split(qkv, positions, on_device);
     return norm ? kernels::split_norm_rotary(qkv, split, weights()) : kernels::split_rotary(qkv, split);
   }
 };
@@ -76,25 +81,24 @@ Tensor attend_to_cache(const Tensor& qkv, const Core& core, const Cache& cache, 
 /// Attention of a few new tokens of each sequence, one by one. [Σ rows, 1, a·d]
 Tensor attend_one_by_one(const Tensor& qkv, const Core& core, std::span<const CachedRows> sequences,
                          int64_t layer) {
-  std::vector<kernels::CachedHeads> caches;
-  std::vector<int64_t> positions;
-  int64_t capacity = 0;
-  for (const CachedRows& sequence : sequences) {
-    const Cache& cache = *sequence.cache;
-    const auto& [keys, values] = cache.layers.at(size_t(layer));
-    for (int64_t row = 0; row < sequence.rows; ++row) {
-      caches.push_back({keys, values, cache.length + row});
-      positions.push_back(cache.length + row);
-    }
-    capacity = std::max(capacity, cache.capacity());
-  }
-  core.rotary->tables(capacity, qkv);  // one table for all positions
-  return kernels::cached_attention(core.heads_of(qkv.transpose(0, 1), positions), caches, core.options);
+  for (const CachedRows& sequence : sequences)
+    core.rotary->tables(sequence.cache->capacity(), qkv);  // one table for all positions
+  return kernels::cached_attention(core.heads_of(qkv.transpose(0, 1), positions_of(sequences)),
+                                   caches_of(sequences, layer), core.options);
 }
 
-Tensor attend_to_caches(const Tensor& qkv, const Core& core, const std::vector<CachedRows>& sequences,
+Tensor attend_one_by_one(const Tensor& qkv, const Core& core, const NewTokens& tokens, int64_t layer) {
+  core.rotary->tables(tokens.capacity(), qkv);
+  const Tensor on_device = qkv.is_cpu() ? Tensor() : tokens.position_ids();
+  return kernels::cached_attention(core.heads_of(qkv.transpose(0, 1), tokens.positions(), on_device),
+                                   tokens.caches(layer), core.options, tokens.table(layer));
+}
+
+Tensor attend_to_caches(const Tensor& qkv, const Core& core, const Step& step,
                         const std::optional<int64_t>& layer) {
   TORCH_CHECK_VALUE(layer, "attention: a cache needs options.layer, the layer's index; got none [SW0432]");
+  if (step.new_tokens) return attend_one_by_one(qkv, core, *step.new_tokens, *layer);
+  const std::vector<CachedRows>& sequences = step.cached;
   const auto has_few = [](const CachedRows& one) { return one.rows <= kRowsOneByOne; };
   if (std::ranges::all_of(sequences, has_few)) return attend_one_by_one(qkv, core, sequences, *layer);
   std::vector<Tensor> outs;
@@ -177,7 +181,7 @@ Placed<Sharded<kFeature>> CausalSelfAttention::operator()(const Placed<Sharded<k
   if (parallel::needs_gradient(qkv.local(), q_weight.value_or(Tensor()), k_weight.value_or(Tensor())))
     return Placed<Sharded<kFeature>>(Attention::apply(qkv.local(), q_weight, k_weight, core));
   if (!step.cached.empty())
-    return Placed<Sharded<kFeature>>(attend_to_caches(qkv.local(), core, step.cached, options_.layer));
+    return Placed<Sharded<kFeature>>(attend_to_caches(qkv.local(), core, step, options_.layer));
   return Placed<Sharded<kFeature>>(kernels::attention(core.heads_of(qkv.local()), core.options).out);
 }
 

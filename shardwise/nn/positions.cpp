@@ -2,12 +2,13 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 
 #include "shardwise/kernels/embedding.h"
 #include "shardwise/kernels/queued_copy.h"
+#include "shardwise/nn/new_tokens.h"
 #include "shardwise/parallel/node.h"
 
 namespace shardwise::nn {
@@ -22,12 +23,12 @@ struct PositionIds {
   ParameterPtr table;
   base::Range positions;
   std::vector<base::Range> valid;  // as in Step
-  std::vector<CachedRows> cached;  // as in Step
+  Tensor of_new_tokens = {};       // [n] of a batch with caches
 
   Tensor added_to(const Tensor& x) const {
     const Tensor weight = table->value.detach();
-    if (!cached.empty())
-      return at::add(x, weight.index_select(0, kernels::queued_copy(cached_ids(), x.device())).unsqueeze(1));
+    if (of_new_tokens.defined())
+      return at::add(x, weight.index_select(0, kernels::queued_copy(of_new_tokens, x.device())).unsqueeze(1));
     if (valid.empty()) return at::add(x, weight.narrow(0, positions.begin, positions.size()).unsqueeze(1));
     return at::add(x, weight.index_select(0, kernels::queued_copy(of_batch(x.size(1)).flatten(), x.device()))
                           .view(x.sizes()));
@@ -41,15 +42,14 @@ struct PositionIds {
     }
     return ids;
   }
-  Tensor cached_ids() const {
-    std::vector<Tensor> ids;
-    for (const auto& [cache, rows] : cached)
-      ids.push_back(at::arange(cache->length, cache->length + rows, at::kLong));
-    return at::cat(ids);
-  }
 };
 
-int64_t positions_of(const Step& step) {
+Tensor new_token_positions(const Step& step) {
+  if (step.cached.empty()) return {};
+  return step.new_tokens ? step.new_tokens->position_ids() : at::tensor(positions_of(step.cached), at::kLong);
+}
+
+int64_t needed_positions(const Step& step) {
   if (step.cached.empty()) return step.sequence.size();
   int64_t positions = 0;
   for (const auto& [cache, rows] : step.cached) positions = std::max(positions, cache->length + rows);
@@ -82,10 +82,10 @@ LearnedPositions::LearnedPositions(const std::string& name, int64_t max_position
 
 Tensor LearnedPositions::add(const Tensor& x, base::Range positions, const Step& step) const {
   check_step(step, x.size(1));
-  const int64_t needed = positions_of(step);
+  const int64_t needed = needed_positions(step);
   TORCH_CHECK_VALUE(needed <= weight_->value.size(0), weight_->name, ": must have a row for each of ", needed,
                     " positions; got ", weight_->value.size(0), " [SW0442]");
-  const PositionIds ids{weight_, positions, step.valid, step.cached};
+  const PositionIds ids{weight_, positions, step.valid, new_token_positions(step)};
   if (!parallel::needs_gradient(weight_->value)) return ids.added_to(x);
   return AddPositions::apply(x, weight_->value, ids);
 }

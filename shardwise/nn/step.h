@@ -8,6 +8,8 @@
 
 namespace shardwise::nn {
 
+class NewTokens;
+
 /// parallel::Step with dropout, padding, recomputation and KV caches.
 struct Step : parallel::Step {
   double dropout = 0;            // probability on the residual stream, in [0, 1]; 0 outside training
@@ -23,6 +25,9 @@ struct Step : parallel::Step {
   /// Inference with KV caches: the batch is [Σ rows, 1], the new tokens of these sequences one after the
   /// other. Empty: no caches.
   std::vector<CachedRows> cached = {};
+  /// The rows of `cached` once more, if each sequence has few: not owned, and set to them. Null: layers make
+  /// what they need.
+  const NewTokens* new_tokens = nullptr;
   using parallel::Step::Step;
 };
 

@@ -48,6 +48,13 @@ inline int64_t emulated_reads() {
 inline int64_t emulated_launches() {
   return !is_emulated() ? 0 : call_emulated("shardwise_emulated_launches");
 }
+/// Return how often graphs were captured and replayed so far; 0 unless it is emulated.
+inline int64_t emulated_captures() {
+  return !is_emulated() ? 0 : call_emulated("shardwise_emulated_captures");
+}
+inline int64_t emulated_replays() {
+  return !is_emulated() ? 0 : call_emulated("shardwise_emulated_replays");
+}
 /// Sets the size of the device's memory.
 inline void set_emulated_capacity(int64_t bytes) {
   call_emulated("shardwise_emulated_set_capacity", bytes);

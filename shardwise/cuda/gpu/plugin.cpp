@@ -1,9 +1,12 @@
 // The plugin of --device cuda: the kernels for GPUs, with ATen's operations on GPUs. It uses no symbol of the
 // program.
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGraph.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/addmm.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
@@ -40,6 +43,48 @@ int64_t peak_bytes() {
   using c10::CachingAllocator::StatType;
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
   return stats.allocated_bytes[static_cast<size_t>(StatType::AGGREGATE)].peak;
+}
+
+namespace {
+
+/// Graphs share memory: what one wrote is read before another is replayed.
+class CapturedGraph final : public kernels::DeviceGraph {
+ public:
+  explicit CapturedGraph(const std::function<void()>& queue_work) {
+    static const at::cuda::MempoolId_t pool = at::cuda::graph_pool_handle();
+    const c10::cuda::CUDAStream before = c10::cuda::getCurrentCUDAStream();
+    const c10::cuda::CUDAStreamGuard guard(
+        c10::cuda::getStreamFromPool());  // CUDA's default cannot be captured
+    at::cuda::CUDAEvent queued;
+    queued.record(before);
+    queued.block(c10::cuda::getCurrentCUDAStream());
+    // Of this thread alone: NCCL's watches its own work by calls that a capture of all would forbid.
+    graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+    try {
+      queue_work();
+    } catch (...) {
+      end_failed_capture();
+      throw;
+    }
+    graph_.capture_end();
+  }
+  void replay() override { graph_.replay(); }
+
+ private:
+  void end_failed_capture() {
+    try {
+      graph_.capture_end();
+    } catch (const c10::Error&) {  // of what was wrong with the work, which is thrown next
+    }
+  }
+
+  at::cuda::CUDAGraph graph_;
+};
+
+}  // namespace
+
+std::unique_ptr<kernels::DeviceGraph> capture(const std::function<void()>& queue_work) {
+  return std::make_unique<CapturedGraph>(queue_work);
 }
 
 void add_weight_grad(const at::Tensor& main_grad_, const at::Tensor& dy, const at::Tensor& x) {

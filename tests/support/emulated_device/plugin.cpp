@@ -11,6 +11,7 @@
 #include "tests/support/fake_device/allocator.h"
 #include "tests/support/fake_device/counts.h"
 #include "tests/support/fake_device/device.h"
+#include "tests/support/fake_device/graph.h"
 
 namespace shardwise::cuda {
 
@@ -24,6 +25,20 @@ int multiprocessors() {
 
 int64_t peak_bytes() {
   return static_cast<int64_t>(fake_device::peak_bytes());
+}
+
+namespace {
+
+struct EmulatedGraph final : kernels::DeviceGraph {
+  explicit EmulatedGraph(const std::function<void()>& queue_work) : graph(queue_work) {}
+  void replay() override { graph.replay(); }
+  fake_device::Graph graph;
+};
+
+}  // namespace
+
+std::unique_ptr<kernels::DeviceGraph> capture(const std::function<void()>& queue_work) {
+  return std::make_unique<EmulatedGraph>(queue_work);
 }
 
 void add_weight_grad(const at::Tensor& main_grad_, const at::Tensor& dy, const at::Tensor& x) {
@@ -62,6 +77,12 @@ int64_t shardwise_emulated_reads() {
 int64_t shardwise_emulated_set_capacity(int64_t bytes) {
   shardwise::fake_device::set_capacity(static_cast<size_t>(bytes));
   return bytes;
+}
+int64_t shardwise_emulated_captures() {
+  return shardwise::fake_device::counts().captures;
+}
+int64_t shardwise_emulated_replays() {
+  return shardwise::fake_device::counts().replays;
 }
 int64_t shardwise_emulated_launches() {
   return shardwise::fake_device::counts().launches;

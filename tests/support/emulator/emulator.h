@@ -9,7 +9,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "tests/support/emulator/fault.h"
 
@@ -34,7 +36,7 @@ std::recursive_mutex& mutex();
 using Runner = std::function<void(const std::function<void()>& run)>;
 void set_runner(Runner runner);
 
-/// Returns how many kernels this process has launched.
+/// Returns how many kernels this process has launched, those of replayed graphs included.
 int64_t launches();
 
 /// Returns whether a sanitizer watches this program: a thread then takes 50 times as long.
@@ -45,5 +47,19 @@ bool is_sanitized();
 void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()> body);
 /// Queues a function of the host. `also`: an event that it waits for, or null.
 void queue(cudaStream_t stream, std::function<void()> body, cudaEvent_t also = nullptr);
+/// Runs all that was queued, as cudaDeviceSynchronize does, which no stream may be captured for.
+void run_queued();
+
+struct Operation;
+/// What was queued in a captured stream, in its order.
+using Graph = std::vector<std::shared_ptr<const Operation>>;
+
+/// Until end_capture, what is queued in the default stream is recorded instead. Meanwhile it is a Fault to
+/// wait for the device, or for an event of another stream.
+void begin_capture();
+Graph end_capture();
+bool is_capturing();
+/// Queues the operations once more in the default stream.
+void replay(const Graph& graph);
 
 }  // namespace shardwise::emulator

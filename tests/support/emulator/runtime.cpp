@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "tests/support/emulator/device.h"
@@ -17,6 +18,7 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 
 struct CUstream_st {
   std::shared_ptr<Operation> last;
+  std::optional<shardwise::emulator::Graph> captured = {};
 };
 struct CUevent_st {
   std::shared_ptr<Operation> recorded;
@@ -34,15 +36,25 @@ CUstream_st& stream_of(cudaStream_t stream) {
   return stream ? *stream : default_stream();
 }
 
-/// Queues an operation behind the last one of the stream, and behind `also` if there is one.
+/// Queues an operation behind the last one of the stream, and behind `also` if there is one. Records it if
+/// the stream is captured.
 void put(cudaStream_t stream, const std::shared_ptr<Operation>& operation,
          const std::shared_ptr<Operation>& also = nullptr) {
   const Lock lock(shardwise::emulator::mutex());
+  if (std::optional<shardwise::emulator::Graph>& captured = stream_of(stream).captured) {
+    if (also) throw Fault("capture: a captured stream waits for an event");
+    captured->push_back(operation);
+    return;
+  }
   std::shared_ptr<Operation>& last = stream_of(stream).last;
   if (last) operation->after.push_back(last);
   if (also) operation->after.push_back(also);
   Device::instance().add(operation);
   last = operation;
+}
+
+void check_no_capture() {
+  if (shardwise::emulator::is_capturing()) throw Fault("capture: the host waits for the device meanwhile");
 }
 
 void wait_for(const std::shared_ptr<Operation>& operation) {
@@ -74,6 +86,42 @@ void set_runner(Runner runner) {
 int64_t launches() {
   const Lock lock(mutex());
   return Device::instance().launches();
+}
+
+void run_queued() {
+  const Lock lock(mutex());
+  const auto all = std::make_shared<Operation>();
+  all->after = Device::instance().pending();
+  Device::instance().add(all);
+  wait_for(all);
+}
+
+bool is_capturing() {
+  const Lock lock(mutex());
+  return default_stream().captured.has_value();
+}
+
+void begin_capture() {
+  const Lock lock(mutex());
+  check_no_capture();
+  default_stream().captured.emplace();
+}
+
+Graph end_capture() {
+  const Lock lock(mutex());
+  Graph graph = std::move(*default_stream().captured);
+  default_stream().captured.reset();
+  return graph;
+}
+
+void replay(const Graph& graph) {
+  const Lock lock(mutex());
+  for (const auto& recorded : graph) {
+    auto operation = std::make_shared<Operation>();
+    operation->body = recorded->body;
+    if (recorded->grid) operation->grid = Grid{recorded->grid->blocks, recorded->grid->threads};
+    put(/*stream=*/nullptr, operation);
+  }
 }
 
 void launch(cudaStream_t stream, dim3 blocks, dim3 threads, std::function<void()> body) {
@@ -111,6 +159,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  check_no_capture();
   wait_for(stream_of(stream).last);
   return cudaSuccess;
 }
@@ -122,11 +171,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
-  const Lock lock(shardwise::emulator::mutex());
-  const auto all = std::make_shared<Operation>();
-  all->after = Device::instance().pending();
-  Device::instance().add(all);
-  wait_for(all);
+  check_no_capture();
+  shardwise::emulator::run_queued();
   return cudaSuccess;
 }
 
@@ -147,6 +193,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  check_no_capture();
   wait_for(event->recorded);
   return cudaSuccess;
 }

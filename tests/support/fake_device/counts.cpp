@@ -1,5 +1,7 @@
 #include "tests/support/fake_device/counts.h"
 
+#include <c10/util/Exception.h>
+
 #include <mutex>
 
 #include "tests/support/emulator/emulator.h"
@@ -26,12 +28,24 @@ Counts counts() {
 
 void reset_counts() {
   const Lock lock(emulator::mutex());
-  counted() = {.reads = 0, .launches = emulator::launches(), .fallbacks = {}};
+  counted() = {};
+  counted().launches = emulator::launches();
 }
 
 void count_read() {
   const Lock lock(emulator::mutex());
+  TORCH_CHECK(!emulator::is_capturing(), "the host waits for the device while a graph is captured");
   ++counted().reads;
+}
+
+void count_capture() {
+  const Lock lock(emulator::mutex());
+  ++counted().captures;
+}
+
+void count_replay() {
+  const Lock lock(emulator::mutex());
+  ++counted().replays;
 }
 
 void count_fallback(const std::string& name) {

@@ -6,10 +6,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "tests/support/emulator/emulator.h"
 #include "tests/support/fake_device/counts.h"
 #include "tests/support/fake_device/device.h"
+#include "tests/support/fake_device/graph.h"
 #include "tests/support/fake_device/host_views.h"
 #include "tests/support/fake_device/open.h"
 
@@ -75,22 +78,76 @@ c10::IValue device_value(const c10::IValue& value, const HostViews& views) {
   return list;
 }
 
+/// Runs an operation on the CPU.
+void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const Open open;
+  HostViews views;
+  for (size_t i = stack->size() - op.schema().arguments().size(); i < stack->size(); ++i)
+    (*stack)[i] = host_value((*stack)[i], views);
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  views.take_over();
+  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i)
+    (*stack)[i] = device_value((*stack)[i], views);
+}
+
+/// Runs a recorded operation, and writes its results where the first run had them.
+void run_again(const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
+               const torch::jit::Stack& results) {
+  HostViews views;
+  torch::jit::Stack stack;
+  for (const c10::IValue& argument : arguments) stack.push_back(host_value(argument, views));
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const at::Tensor to = views.of(results[i].toTensor());
+    if (!to.is_same(stack[i].toTensor())) to.copy_(stack[i].toTensor());
+  }
+}
+
+/// What an operation would write to its arguments, kept from it while a graph is captured.
+class WrittenArguments {
+ public:
+  WrittenArguments(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+    const Open open;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const c10::AliasInfo* const alias = op.schema().arguments()[i].alias_info();
+      if (!alias || !alias->isWrite() || !arguments[i].isTensor()) continue;
+      written_.push_back({arguments[i].toTensor(), on_host(arguments[i].toTensor()).clone()});
+    }
+  }
+  ~WrittenArguments() {
+    const Open open;
+    for (const auto& [argument, before] : written_) on_host(argument).copy_(before);
+  }
+  WrittenArguments(const WrittenArguments&) = delete;
+  WrittenArguments& operator=(const WrittenArguments&) = delete;
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> written_;
+};
+
+/// Records an operation. It runs once, on whatever its arguments have, for the shapes of its results.
+void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::ArrayRef<c10::IValue> arguments = torch::jit::last(*stack, op.schema().arguments().size());
+  const torch::jit::Stack recorded(arguments.begin(), arguments.end());
+  {
+    const WrittenArguments written(op, recorded);
+    run(op, stack);
+  }
+  const c10::ArrayRef<c10::IValue> results = torch::jit::last(*stack, op.schema().returns().size());
+  run_or_record([op, recorded, made = torch::jit::Stack(results.begin(), results.end())] {
+    run_again(op, recorded, made);
+  });
+}
+
 }  // namespace
 
 void fall_back(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string& name = op.schema().name();
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
   check_devices(name, arguments);
-  const Open open;
   count_fallback(name);
   if (makes_host_wait(op, arguments)) count_read();
-  HostViews views;
-  for (size_t i = stack->size() - arguments.size(); i < stack->size(); ++i)
-    (*stack)[i] = host_value((*stack)[i], views);
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-  views.take_over();
-  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); ++i)
-    (*stack)[i] = device_value((*stack)[i], views);
+  emulator::is_capturing() ? record(op, stack) : run(op, stack);
 }
 
 }  // namespace shardwise::fake_device

@@ -14,10 +14,12 @@
 #include <c10/core/DefaultDtype.h>
 #include <torch/library.h>
 
+#include "tests/support/emulator/emulator.h"
 #include "tests/support/fake_device/allocator.h"
 #include "tests/support/fake_device/counts.h"
 #include "tests/support/fake_device/device.h"
 #include "tests/support/fake_device/fallback.h"
+#include "tests/support/fake_device/graph.h"
 #include "tests/support/fake_device/host_views.h"
 #include "tests/support/fake_device/open.h"
 
@@ -90,12 +92,14 @@ at::Tensor& set_part_(at::Tensor& x, at::Storage source, int64_t offset, c10::In
 /// A copy within the device is a kernel on a GPU. One from the host is not, but waits, as on a GPU, for all
 /// that was queued before unless it need not block.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  const Open open;
-  if (to.is_cpu()) count_read();
+  if (to.is_cpu() || (from.is_cpu() && !non_blocking)) count_read();
+  TORCH_CHECK(from.device() == to.device() || !emulator::is_capturing(),
+              "memory of the host is copied while a graph is captured: the graph would read it again");
   if (from.device() == to.device()) count_fallback("aten::copy_");
-  if (from.is_cpu() && !non_blocking) count_read();
-  HostViews views;
-  views.of(to).copy_(views.of(from));
+  run_or_record([from, to] {
+    HostViews views;
+    views.of(to).copy_(views.of(from));
+  });
   return to;
 }
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <utility>
 
 namespace shardwise::fake_device {
 namespace {
@@ -53,7 +54,16 @@ void* Memory::take(size_t bytes) {
   return begin_ + *offset;
 }
 
+std::vector<void*> Memory::keep_none() {
+  keeps_ = false;
+  return std::exchange(kept_, {});
+}
+
 void Memory::release(void* block) {
+  if (keeps_) {
+    kept_.push_back(block);
+    return;
+  }
   released_.push_back(static_cast<char*>(block) - begin_);
 }
 

@@ -25,6 +25,10 @@ class Memory {
   void release(void* block);
   /// Frees what was released. No kernel may be queued.
   void reclaim();
+  /// Until keep_none, blocks that are released are kept for a graph.
+  void keep_released() { keeps_ = true; }
+  /// Returns the blocks that were kept, which are released by another call.
+  std::vector<void*> keep_none();
 
   size_t peak_bytes() const { return blocks_.peak_bytes(); }
   size_t capacity() const { return capacity_; }
@@ -49,6 +53,8 @@ class Memory {
   int opened_ = 0;
   std::vector<std::span<char>> new_;  // not yet filled
   std::vector<size_t> released_;      // offsets
+  bool keeps_ = false;
+  std::vector<void*> kept_;
 };
 
 /// Opens the memory while it lives.
