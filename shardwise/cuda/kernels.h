@@ -60,6 +60,12 @@ class Kernels final : public kernels::DeviceKernels {
   void dequantize(const at::Tensor& w, const kernels::QuantizedRows& rows) const override;
   void quantized_embedding(const at::Tensor& y, const at::Tensor& ids, const kernels::QuantizedRows& table,
                            int64_t begin) const override;
+  bool has_fused_attention(const kernels::Qkv& qkv, const kernels::AttentionOptions& options) const override;
+  kernels::AttentionResult fused_attention(const kernels::Qkv& qkv,
+                                           const kernels::AttentionOptions& options) const override;
+  kernels::Qkv fused_attention_backward(const at::Tensor& d_out, const kernels::Qkv& qkv,
+                                        const kernels::AttentionResult& forward,
+                                        const kernels::AttentionOptions& options) const override;
   at::Tensor cache_table(const std::vector<kernels::CachedHeads>& caches) const override;
   void cached_attention(const at::Tensor& out, const kernels::Qkv& heads,
                         const std::vector<kernels::CachedHeads>& caches,

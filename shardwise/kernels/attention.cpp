@@ -152,7 +152,9 @@ AttentionBackwardLoops<T> best_backward_loops() {
 AttentionResult attention(const Qkv& qkv, const AttentionOptions& options) {
   const base::ProfiledOp profiled("attention");
   check("attention", qkv, options);
-  if (device_of("attention", qkv.q, qkv.k, qkv.v)) return attention_by_products(qkv, options);
+  if (const DeviceKernels* const device = device_of("attention", qkv.q, qkv.k, qkv.v))
+    return device->has_fused_attention(qkv, options) ? device->fused_attention(qkv, options)
+                                                     : attention_by_products(qkv, options);
   const auto [q, k, v] = with_contiguous_heads(qkv);
   const int64_t b = q.size(0), a = q.size(1), s = q.size(2), d = q.size(3);
   const Extents extents(qkv, options);
@@ -199,8 +201,11 @@ Qkv attention_backward(const at::Tensor& d_out_any, const Qkv& qkv, const Attent
   check_tensor("attention_backward", "d_out", d_out_any, {s, b, a * d}, q.scalar_type());
   check_tensor("attention_backward", "out", forward.out, {s, b, a * d}, q.scalar_type());
   check_tensor("attention_backward", "lse", forward.lse, {b, a, s}, accumulator_type(q.scalar_type()));
-  if (device_of("attention_backward", d_out_any, q, k, v, forward.out, forward.lse))
-    return attention_backward_by_products(d_out_any, qkv, forward, options);
+  if (const DeviceKernels* const device =
+          device_of("attention_backward", d_out_any, q, k, v, forward.out, forward.lse))
+    return device->has_fused_attention(qkv, options)
+               ? device->fused_attention_backward(d_out_any.contiguous(), {q, k, v}, forward, options)
+               : attention_backward_by_products(d_out_any, qkv, forward, options);
   const at::Tensor d_out = by_head(d_out_any.contiguous(), a, d);
   const at::Tensor out = by_head(forward.out.contiguous(), a, d), lse = forward.lse.contiguous();
   const std::vector<HeadGroup> groups = groups_of(options.kv_of_head);

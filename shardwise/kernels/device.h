@@ -100,6 +100,13 @@ class DeviceKernels {
   /// Looks up rows: y[i] = row ids[i] − begin, or zeros if there is none.
   virtual void quantized_embedding(const at::Tensor& y, const at::Tensor& ids, const QuantizedRows& table,
                                    int64_t begin) const = 0;
+  /// Returns whether fused_attention computes these. If not, attention is by products of whole matrices.
+  virtual bool has_fused_attention(const Qkv& qkv, const AttentionOptions& options) const = 0;
+  /// Computes attention (attention.h) without a matrix of scores.
+  virtual AttentionResult fused_attention(const Qkv& qkv, const AttentionOptions& options) const = 0;
+  virtual Qkv fused_attention_backward(const at::Tensor& d_out, const Qkv& qkv,
+                                       const AttentionResult& forward,
+                                       const AttentionOptions& options) const = 0;
   /// Returns on the host what cached_attention reads on the device of each cache. Shapes: [n, bytes].
   virtual at::Tensor cache_table(const std::vector<CachedHeads>& caches) const = 0;
   /// Appends to the caches and attends to them. Shapes: `out` [n, 1, a·d].

@@ -9,18 +9,24 @@
 #include <deque>
 
 #include "tests/device/device.h"
-#include "tests/support/small_config.h"
 
 namespace shardwise::device_test {
 namespace {
 
 using at::Tensor;
 
+const std::string kLlamaPreset = "llama-3.2-1b";
 constexpr int64_t kLongest = 200, kPrompt = 4;  // of which attention makes two splits
 
-config::Config config_of(const std::string& model_type) {
-  config::Config config = testing::small_config();
-  config.model_type = model_type;
+/// The families differ in positions: rotary and learned.
+config::Config config_of(const std::string& family) {
+  config::Config config = config::preset(family);
+  config.vocab_size = 17;
+  config.hidden_size = 24;
+  config.intermediate_size = 40;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 6;
+  config.num_key_value_heads = family == "gpt2" ? 6 : 3;
   config.head_dim = 8;
   config.max_position_embeddings = 256;
   return config;
@@ -28,8 +34,15 @@ config::Config config_of(const std::string& model_type) {
 
 nn::Cache cache_for(const model::DecoderWeights& weights, int64_t capacity, at::ScalarType dtype) {
   const config::Config& config = weights.config();
-  return nn::Cache::empty(config.num_hidden_layers, config.num_key_value_heads, config.head_dim, capacity,
-                          at::TensorOptions(dtype).device(weights.group().device()));
+  nn::Cache cache = nn::Cache::empty(config.num_hidden_layers, config.num_key_value_heads, config.head_dim,
+                                     capacity, at::TensorOptions(dtype).device(weights.group().device()));
+  for (const auto& [keys, values] : cache.layers) {
+    for (const kernels::StoredHeads* heads : {&keys, &values}) {
+      heads->rows.zero_();
+      if (heads->is_quantized()) heads->scales.zero_();
+    }
+  }
+  return cache;
 }
 
 /// Sequences, and what their forwards give.
@@ -61,7 +74,7 @@ Tensor layers_logits(const model::DecoderWeights& weights, const Tensor& ids,
   return model::Decoder<nn::Invariant>(weights).logits(ids, step).local().select(1, 0).cpu();
 }
 
-class TokenForwardOnDevice : public ::testing::TestWithParam<std::tuple<const char*, at::ScalarType>> {};
+class TokenForwardOnDevice : public ::testing::TestWithParam<std::tuple<std::string, at::ScalarType>> {};
 
 // Sequences come and go, with caches of other lengths at other addresses, and rows as of drafts.
 TEST_P(TokenForwardOnDevice, GivesTheBitsOfTheLayers) {
@@ -89,6 +102,7 @@ TEST_P(TokenForwardOnDevice, GivesTheBitsOfTheLayers) {
   sequences.add(kLongest, cache_dtype);
   compare(4, 1);
   sequences.caches.pop_front();
+  sequences.caches.front().length = 127;  // the next tokens are in a second split; the rows before are zeros
   compare(3, 1);
   compare(3, 2);  // the graph of two tokens, of one sequence now
   sequences.add(30, cache_dtype);
@@ -96,16 +110,16 @@ TEST_P(TokenForwardOnDevice, GivesTheBitsOfTheLayers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TokenForwardOnDevice,
-                         ::testing::Combine(::testing::Values("llama", "gpt2"),
+                         ::testing::Combine(::testing::Values(kLlamaPreset, std::string("gpt2")),
                                             ::testing::Values(at::kBFloat16, at::kChar)),
                          [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) +
+                           return std::string(std::get<0>(info.param) == kLlamaPreset ? "Llama" : "Gpt2") +
                                   (std::get<1>(info.param) == at::kChar ? "Int8" : "");
                          });
 
 TEST(TokenForwardGraphs, AreCapturedOnceForEachNumberOfTokens) {
   const c10::InferenceMode inference_mode;
-  model::DecoderWeights weights(config_of("llama"), testing::on_device(), at::kFloat,
+  model::DecoderWeights weights(config_of(kLlamaPreset), testing::on_device(), at::kFloat,
                                 model::WeightUse::inference);
   weights.initialize_(/*seed=*/1);
   infer::TokenForward forward(weights, kLongest);

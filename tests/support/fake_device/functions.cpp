@@ -19,6 +19,7 @@
 #include "tests/support/fake_device/counts.h"
 #include "tests/support/fake_device/device.h"
 #include "tests/support/fake_device/fallback.h"
+#include "tests/support/fake_device/flash_attention.h"
 #include "tests/support/fake_device/graph.h"
 #include "tests/support/fake_device/host_views.h"
 #include "tests/support/fake_device/open.h"
@@ -139,6 +140,7 @@ void register_functions() {
   aten.impl("set_.source_Storage_storage_offset", set_part_);
   aten.impl("_copy_from", copy_from);
   aten.impl("_local_scalar_dense", local_scalar);
+  register_flash_attention(aten);
   prefer_kernels(aten);
   static torch::Library& all = *new torch::Library(MAKE_TORCH_LIBRARY_IMPL(_, PrivateUse1));
   all.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
