@@ -95,15 +95,20 @@ struct Message {
   }
 };
 
-/// Fills the message from logits on a device, of which the host fetches only the candidates.
-void fill_from_device(Message& message, const at::Tensor& logits, int64_t begin,
-                      const std::vector<SamplingInput>& inputs) {
+/// Samples from logits on a device, of which the host fetches only the candidates.
+std::vector<SampledToken> sample_from_fetched(const at::Tensor& logits, const base::Split& vocab,
+                                              int64_t count, const std::vector<SamplingInput>& inputs,
+                                              const comm::Group& group) {
   std::vector<std::vector<int64_t>> changed;
   for (const SamplingInput& input : inputs) changed.push_back(changed_ids(input));
-  const std::vector<KnownLogits> known =
-      fetch_logits(logits, begin, static_cast<int64_t>(message.count), changed);
-  for (size_t i = 0; i < inputs.size(); ++i)
-    message.set(i, best_candidates(known[i], message.count, inputs[i]));
+  const std::vector<KnownLogits> known = fetch_logits(logits, vocab, count, changed, group);
+  std::vector<SampledToken> sampled;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::vector<Candidate> candidates = best_candidates(known[i], static_cast<size_t>(count), inputs[i]);
+    std::ranges::sort(candidates, {}, &Candidate::id);
+    sampled.push_back(sample(candidates, kNaN, inputs[i]));
+  }
+  return sampled;
 }
 
 void fill_from_rows(Message& message, const at::Tensor& logits, int64_t begin,
@@ -147,14 +152,10 @@ std::vector<SampledToken> sample_tokens(const at::Tensor& logits, const base::Sp
   for (const SamplingInput& input : inputs)
     count = std::max(count, candidates_needed(input.sampling, vocab.size()));
   if (count == vocab.size()) return sample_from_full_rows(logits, vocab, inputs, group);
-  Message local(inputs.size(), static_cast<size_t>(count));
-  const int64_t begin = vocab.range(group.rank()).begin;
   const bool wants_sums = std::ranges::any_of(inputs, &SamplingInput::wants_logprob);
-  if (logits.is_cpu() || wants_sums) {
-    fill_from_rows(local, logits.cpu(), begin, inputs);
-  } else {
-    fill_from_device(local, logits, begin, inputs);
-  }
+  if (!logits.is_cpu() && !wants_sums) return sample_from_fetched(logits, vocab, count, inputs, group);
+  Message local(inputs.size(), static_cast<size_t>(count));
+  fill_from_rows(local, logits.cpu(), vocab.range(group.rank()).begin, inputs);
   return sample_from_candidates(local, inputs, group);
 }
 

@@ -86,8 +86,10 @@ TEST_F(DeviceProgram, GoesOnWithACheckpointOfAnotherDevice) {
 }
 
 TEST_F(DeviceProgram, GeneratesWhatTheCpuGenerates) {
-  for (const char* temperature : {"0", "0.9"}) {
-    const Words sampling{"--temperature", temperature, "--seed", "3"};
+  for (const Words& sampling :
+       {Words{"--temperature", "0"},
+        {"--temperature", "0.9", "--seed", "3"},
+        {"--temperature", "0.9", "--seed", "4", "--top-k", "9", "--repetition-penalty", "1.3"}}) {
     const auto tokens = [&](Words more) {
       more.insert(more.end(), sampling.begin(), sampling.end());
       return json::parse(cli::run(generate_words(model_, more)).output).at("token_ids");

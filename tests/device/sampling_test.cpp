@@ -1,5 +1,6 @@
 // Sampling from logits on the emulated device: the tokens that the host samples from whole rows.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -54,13 +55,20 @@ TEST(DeviceSampling, CandidatesAreThoseOfWholeRows) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
     for (const int64_t v : {1, 6, 17, 64}) {
       const at::Tensor rows = logits_with_ties(std::ssize(all), v, static_cast<uint64_t>(v), dtype);
-      for (const int64_t begin : {0, 3, 20}) {
+      for (const int ranks : {1, 2, 3}) {
+        const auto vocab = base::Split::even("vocab", v, ranks);
         for (const int64_t count : {1, 2, 5, 100}) {
-          SCOPED_TRACE(::testing::Message() << dtype << ", " << v << " from " << begin << ", best " << count);
-          const auto known = infer::fetch_logits(rows.to(device), begin, count, changed);
+          SCOPED_TRACE(::testing::Message() << dtype << ", " << v << " on " << ranks << ", best " << count);
+          std::vector<at::Tensor> keys;
+          for (int rank = 0; rank < ranks; ++rank) {
+            const base::Range shard = vocab.range(rank);
+            const at::Tensor local = rows.narrow(1, shard.begin, shard.size()).to(device);
+            keys.push_back(infer::chosen_keys(local, shard, count, changed).cpu());
+          }
+          const auto known = infer::known_logits(at::stack(keys), vocab);
           for (size_t i = 0; i < all.size(); ++i) {
             expect_equal(sorted(infer::best_candidates(known[i], size_t(count), all[i])),
-                         sorted(infer::best_candidates(rows[int64_t(i)], begin, size_t(count), all[i])));
+                         sorted(infer::best_candidates(rows[int64_t(i)], 0, size_t(count), all[i])));
           }
         }
       }
