@@ -53,8 +53,10 @@ cuda-all: ## compile the GPU kernels for all supported GPUs, build-cuda/cuda
 
 test-gpu: ## run the tests that need a GPU; on a machine without a compiler: copy build/gpu there, and build/gpu/run
 	@tools/setup test
+	@tools/setup gpu
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
-	@$(CMAKE) --build --preset release -j $(JOBS) --target gpu_cuda_kernels_test gpu_cuda_cpu_tests gpu_bench device_test shardwise_cuda
+	@$(CMAKE) --build --preset release -j $(JOBS) --target gpu_cuda_kernels_test gpu_cuda_cpu_tests gpu_run_fault gpu_bench device_test \
+		shardwise_cuda virtual_ranks
 	@tests/gpu/bundle build build/gpu
 	@build/gpu/run
 

@@ -13,15 +13,16 @@ class DeviceKernels;
 
 namespace shardwise::device {
 
+/// Returns the collectives of `host`, which are those of tensors on the CPU, on tensors of the device.
+using Collectives = std::shared_ptr<comm::CollectiveBackend> (*)(comm::CollectiveBackend& host);
+
 /// What a plugin exports. It uses no symbol of the program.
 struct Plugin {
   const char* version;  // SHARDWISE_VERSION of its build
   /// Makes the device usable from ATen and returns it. Errors: c10::Error with the reason if there is none.
   at::Device (*open)();
   const kernels::DeviceKernels& kernels;
-  /// Returns the collectives of `host`, which are those of tensors on the CPU, on tensors of the device. Null
-  /// if it has others: those of NCCL.
-  std::shared_ptr<comm::CollectiveBackend> (*collectives)(comm::CollectiveBackend& host);
+  const Collectives& collectives;  // null: those of NCCL
 };
 
 /// The name of the only symbol that the library exports.

@@ -22,9 +22,11 @@ inline bool is_emulated() {
   return device_name() == "emulated";
 }
 /// Returns the numbers of ranks that are tested on it: of another than the emulated one there may be only
-/// one.
+/// one, unless SHARDWISE_TEST_RANKS is 2.
 inline std::vector<std::string> device_ranks() {
-  return is_emulated() ? std::vector<std::string>{"1", "2"} : std::vector<std::string>{"1"};
+  const char* const ranks = std::getenv("SHARDWISE_TEST_RANKS");
+  if (is_emulated() || (ranks != nullptr && ranks == std::string("2"))) return {"1", "2"};
+  return {"1"};
 }
 /// Returns a group of one rank on the device, or of the ranks of `host`.
 inline comm::Group on_device(const comm::Group& host = comm::Group()) {

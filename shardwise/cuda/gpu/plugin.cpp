@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "shardwise/cuda/architectures.h"
+#include "shardwise/cuda/gpu/collectives.h"
 #include "shardwise/cuda/kernels.h"
 #include "shardwise/cuda/runtime.h"
 #include "shardwise/device/plugin.h"
@@ -119,6 +120,6 @@ const Kernels kKernels;
 
 // NOLINTBEGIN(readability-identifier-naming): kPluginSymbol
 extern "C" __attribute__((visibility("default"))) const shardwise::device::Plugin shardwise_device_plugin;
-const shardwise::device::Plugin shardwise_device_plugin{SHARDWISE_VERSION, &shardwise::cuda::open,
-                                                        shardwise::cuda::kKernels, nullptr};
+const shardwise::device::Plugin shardwise_device_plugin{
+    SHARDWISE_VERSION, &shardwise::cuda::open, shardwise::cuda::kKernels, shardwise::cuda::kCollectives};
 // NOLINTEND(readability-identifier-naming)

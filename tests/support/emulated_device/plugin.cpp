@@ -7,11 +7,11 @@
 #include "shardwise/cuda/kernels.h"
 #include "shardwise/cuda/runtime.h"
 #include "shardwise/version.h"
-#include "tests/support/emulated_device/collectives.h"
 #include "tests/support/fake_device/allocator.h"
 #include "tests/support/fake_device/counts.h"
 #include "tests/support/fake_device/device.h"
 #include "tests/support/fake_device/graph.h"
+#include "tests/support/virtual_ranks/collectives.h"
 
 namespace shardwise::cuda {
 
@@ -56,10 +56,11 @@ at::Device open() {
 }
 
 std::shared_ptr<comm::CollectiveBackend> collectives(comm::CollectiveBackend& host) {
-  return std::make_shared<HostCollectives>(host);
+  return std::make_shared<virtual_ranks::StagedCollectives>(host, at::Device(at::kPrivateUse1, 0));
 }
 
 const cuda::Kernels kKernels;
+const device::Collectives kCollectives = &collectives;
 
 }  // namespace
 }  // namespace shardwise::emulated_device
@@ -70,7 +71,7 @@ extern "C" {
 extern const shardwise::device::Plugin shardwise_device_plugin;
 const shardwise::device::Plugin shardwise_device_plugin{SHARDWISE_VERSION, &shardwise::emulated_device::open,
                                                         shardwise::emulated_device::kKernels,
-                                                        &shardwise::emulated_device::collectives};
+                                                        shardwise::emulated_device::kCollectives};
 int64_t shardwise_emulated_reads() {
   return shardwise::fake_device::counts().reads;
 }

@@ -208,6 +208,17 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaSuccess;
 }
 
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  shardwise::emulator::queue(stream, [=] { function(argument); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  const Lock lock(shardwise::emulator::mutex());
+  *status = stream_of(stream).captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   shardwise::emulator::queue(stream, [=] { std::memset(to, value, bytes); });
   return cudaSuccess;
@@ -217,6 +228,10 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   *memory = std::malloc(bytes);
   std::memset(*memory, 0xff, bytes);
   return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned) {
+  return cudaMalloc(memory, bytes);
 }
 
 cudaError_t cudaMallocManaged(void** memory, size_t bytes, unsigned) {

@@ -1,18 +1,19 @@
-// Collectives of the fake device: those of the CPU, on its memory.
+// Collectives of ranks that share one device, which NCCL refuses: by copies in the host's memory.
 #pragma once
 #include "shardwise/comm/collective_backend.h"
 
-namespace shardwise::emulated_device {
+namespace shardwise::virtual_ranks {
 
-/// A CollectiveBackend of tensors on the fake device. `host`, of tensors on the CPU, must outlive it.
-class HostCollectives final : public comm::CollectiveBackend {
+/// A CollectiveBackend of tensors on `device`, a GPU or the emulated device. Between captures of graphs the
+/// host waits in each; in a graph a node calls the host. `host`, of tensors on the CPU, must outlive it.
+class StagedCollectives final : public comm::CollectiveBackend {
  public:
-  explicit HostCollectives(comm::CollectiveBackend& host) : host_(host) {}
+  StagedCollectives(comm::CollectiveBackend& host, at::Device device) : host_(host), device_(device) {}
 
-  std::string backend_name() const override { return "emulated"; }
+  std::string backend_name() const override { return "staged"; }
   int rank() const override { return host_.rank(); }
   int size() const override { return host_.size(); }
-  at::Device device() const override { return {at::kPrivateUse1, 0}; }
+  at::Device device() const override { return device_; }
   comm::GroupGuard* guard() override { return host_.guard(); }
   uint64_t sequence() const override { return host_.sequence(); }
   std::chrono::milliseconds timeout() const override { return host_.timeout(); }
@@ -22,7 +23,6 @@ class HostCollectives final : public comm::CollectiveBackend {
   void broadcast_(at::Tensor& x, int root) override;
   void all_reduce_(at::Tensor& x, comm::Reduce reduce) override;
   void all_gather(Tensors& pieces, const at::Tensor& shard) override;
-  void all_gather_even(at::Tensor& out, const at::Tensor& shard) override;
   void reduce_scatter(at::Tensor& out, const Tensors& pieces, comm::Reduce reduce) override;
   void reduce_scatter_even(at::Tensor& out, const at::Tensor& x, comm::Reduce reduce) override;
   void barrier() override { host_.barrier(); }
@@ -40,6 +40,7 @@ class HostCollectives final : public comm::CollectiveBackend {
 
  private:
   comm::CollectiveBackend& host_;
+  at::Device device_;
 };
 
-}  // namespace shardwise::emulated_device
+}  // namespace shardwise::virtual_ranks
