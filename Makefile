@@ -63,8 +63,9 @@ test-gpu: ## run the tests that need a GPU; on a machine without a compiler: cop
 bench-gpu: ## time the GPU kernels beside PyTorch, torch.compile and Triton on a machine with a GPU (benchmarks/gpu_kernels.py)
 	@tools/setup test
 	@$(CMAKE) --preset release -DSHARDWISE_TESTS=ON >/dev/null
-	@$(CMAKE) --build --preset release -j $(JOBS) --target gpu_bench
+	@$(CMAKE) --build --preset release -j $(JOBS) --target gpu_bench shardwise shardwise_cuda
 	@.venv-test/bin/python benchmarks/gpu_kernels.py --library build/gpu_bench.so
+	@.venv-test/bin/python benchmarks/gpu_model.py --program build/shardwise
 
 PREFIX ?= /usr/local
 install: build ## install the program and the library, and the planner's page if it is built: make install PREFIX=DIR (docs/library.md)

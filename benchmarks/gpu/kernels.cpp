@@ -3,6 +3,10 @@
 #include <cuda_bf16.h>
 
 #include "shardwise/kernels/adamw_cuda.h"
+#include "shardwise/kernels/add_norm_cuda.h"
+#include "shardwise/kernels/cached_attention_cuda.h"
+#include "shardwise/kernels/cross_entropy_cuda.h"
+#include "shardwise/kernels/embedding_cuda.h"
 #include "shardwise/kernels/gelu_cuda.h"
 #include "shardwise/kernels/layer_norm_cuda.h"
 #include "shardwise/kernels/quantized_row_product_cuda.h"
@@ -45,6 +49,67 @@ void bench_layer_norm_backward(Bf16* dx, float* weight_grad, float* bias_grad, f
                                int64_t rows, int h, int blocks, cudaStream_t stream) {
   cuda::layer_norm_backward<Bf16>(
       {dx, weight_grad, bias_grad, partial, dy, x, weight, mean, rstd, rows, h, blocks}, stream);
+}
+
+void bench_add_rms_norm(Bf16* residual, Bf16* norm, float* rstd, const Bf16* x, const Bf16* y,
+                        const Bf16* weight, int64_t rows, int h, cudaStream_t stream) {
+  cuda::add_rms_norm<Bf16>({residual, norm, nullptr, rstd, x, y, nullptr, weight, nullptr, rows, h, kEps},
+                           stream);
+}
+
+void bench_embedding(Bf16* y, const int64_t* ids, const Bf16* table, int64_t count, int v, int h,
+                     cudaStream_t stream) {
+  cuda::embedding<Bf16>({y, ids, table, count, 0, v, h}, stream);
+}
+
+/// Shapes: `terms` [3, n], `sums` [n].
+void bench_cross_entropy(float* sums, float* terms, const Bf16* logits, const int64_t* labels, int64_t n,
+                         int v, cudaStream_t stream) {
+  cuda::loss_terms<Bf16>(terms, 3, {logits, labels, n, v, 0}, stream);
+  cuda::log_sums(sums, terms, 1, 3, n, stream);
+}
+
+void bench_cross_entropy_backward(Bf16* logits, const int64_t* labels, const float* lse, int64_t n, int v,
+                                  cudaStream_t stream) {
+  cuda::cross_entropy_backward<Bf16>({logits, labels, lse, n, v, 0, -100, 1.0f, 0, 1.0f, 0}, stream);
+}
+
+/// Attends to n caches. Scratch: `sequences` by bench_cached_sequences, `workspace` of
+/// bench_attention_workspace bytes.
+void bench_cached_attention(Bf16* out, float* workspace, const Bf16* q, const Bf16* k, const Bf16* v,
+                            const void* sequences, int n, int heads, int kv_heads, int d, int64_t capacity,
+                            cudaStream_t stream) {
+  cuda::cached_attention<Bf16, Bf16>({.out = out,
+                                      .workspace = workspace,
+                                      .q = cuda::contiguous_heads(q, heads, 1, d),
+                                      .k = cuda::contiguous_heads(k, kv_heads, 1, d),
+                                      .v = cuda::contiguous_heads(v, kv_heads, 1, d),
+                                      .sequences = static_cast<const cuda::CachedSequence<Bf16>*>(sequences),
+                                      .n = n,
+                                      .heads = heads,
+                                      .kv_heads = kv_heads,
+                                      .head_dim = d,
+                                      .group = heads / kv_heads,
+                                      .first = 0,
+                                      .window = 0,
+                                      .splits = cuda::key_splits(capacity, 0)},
+                                     stream);
+}
+
+int64_t bench_attention_workspace(int n, int heads, int d, int64_t capacity) {
+  return cuda::attention_workspace_bytes(n, heads, d, cuda::key_splits(capacity, 0));
+}
+
+/// Writes what bench_cached_attention reads of the full caches `keys` and `values` [n, kv_heads, capacity, d]
+/// to host memory, of n times bench_cached_sequence_bytes(). The new token takes the last place.
+void bench_cached_sequences(void* sequences, Bf16* keys, Bf16* values, int64_t n, int64_t of_sequence,
+                            int64_t capacity) {
+  auto* const all = static_cast<cuda::CachedSequence<Bf16>*>(sequences);
+  for (int64_t i = 0; i < n; ++i)
+    all[i] = {keys + i * of_sequence, values + i * of_sequence, nullptr, nullptr, capacity, capacity - 1};
+}
+int64_t bench_cached_sequence_bytes() {
+  return sizeof(cuda::CachedSequence<Bf16>);
 }
 
 void bench_swiglu(Bf16* y, const Bf16* gate_up, int64_t rows, int f, cudaStream_t stream) {
