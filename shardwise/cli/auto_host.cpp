@@ -67,9 +67,12 @@ void add_auto_flags(Flags& flags, AutoOptions& o, const std::string& what) {
               "with --auto: memory that a rank may fill [its part of nine tenths of what is available]");
 }
 
-bool has_to_choose(const std::string& command, const AutoOptions& o) {
+bool has_to_choose(const std::string& command, const AutoOptions& o, const std::string& device) {
   TORCH_CHECK_VALUE(o.is_on || !o.memory_cap, command, ": --memory-cap needs --auto; got ",
                     o.memory_cap.value_or(0), " without [SW0792]");
+  TORCH_CHECK_VALUE(!o.is_on || device == "cpu", command,
+                    ": --auto measures the processor, so it must be with --device cpu; got ", device,
+                    "; give --tp instead [SW0859]");
   memory_cap_in_bytes(command, o.memory_cap);
   const launch::LaunchContext context = launch::launch_context_from_env();
   if (!o.is_on || context.launcher == Launcher::launcher) return false;

@@ -19,9 +19,9 @@ struct AutoOptions {
 void add_auto_flags(Flags& flags, AutoOptions& options, const std::string& what);
 
 /// Returns whether this process has to choose: --auto is given, and this is not a rank that the choosing
-/// process started. Errors: c10::ValueError beginning with `command` for --memory-cap alone, and under
-/// torchrun, mpirun or srun, which have chosen the number of ranks.
-bool has_to_choose(const std::string& command, const AutoOptions& options);
+/// process started. Errors: c10::ValueError beginning with `command` for --memory-cap alone, for a `device`
+/// that is not the CPU, and under torchrun, mpirun or srun, which have chosen the number of ranks.
+bool has_to_choose(const std::string& command, const AutoOptions& options, const std::string& device);
 
 /// Errors: c10::ValueError if `flag`, whose times plan/ does not have, is given.
 void refuse_unplanned(const std::string& command, bool is_given, const char* flag);

@@ -311,7 +311,7 @@ int generate_command(const Call& call) {
   add_device_flag(flags, ranks);
   if (!flags.parse(call.arguments)) return 0;
   validate("generate", ranks);
-  const bool chooses = has_to_choose("generate", options.automatic);
+  const bool chooses = has_to_choose("generate", options.automatic, ranks.device);
   if (chooses && !flags.is_given("tp")) options.model.tp = tp_of_panels(options.model).value_or(1);
   const launch::LaunchContext context = launch_context_for(options.model.tp);
   GenerateJob job = make_job(options, context);

@@ -50,7 +50,7 @@ GenerationTimes planned_times(const std::optional<plan::InferenceTask>& task, si
   times.texts = task->texts;
   times.batches = static_cast<double>(requests) / static_cast<double>(task->texts);
   times.new_tokens = task->new_tokens;
-  const bool is_planned_for = ranks_share_memory(group) &&
+  const bool is_planned_for = group.device().is_cpu() && ranks_share_memory(group) &&
                               task->texts <= plan::kMostTokens / (task->prompt_tokens + task->new_tokens);
   const auto machine = is_planned_for ? saved_machine("generate", ranks_of(group)) : std::nullopt;
   if (!machine) return times;

@@ -19,7 +19,7 @@ constexpr double kLongRunSeconds = 60;
 
 /// Returns whether plan/ has the time of such steps.
 bool has_planned_time(const plan::TrainingTask& task, bool splits_batches, const comm::Group& group) {
-  return ranks_share_memory(group) && !splits_batches &&
+  return group.device().is_cpu() && ranks_share_memory(group) && !splits_batches &&
          task.batch_size <= plan::kMostTokens / task.sequence_length;
 }
 

@@ -284,7 +284,7 @@ int train_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   validate("train", ranks);
   std::vector<std::string> argv = call.argv;
-  if (has_to_choose("train", automatic))
+  if (has_to_choose("train", automatic, ranks.device))
     std::ranges::copy(choose_(options, flags, automatic), std::back_inserter(argv));
   const launch::LaunchContext context = launch_context_for(options.tp);
   const train::Job job(options);  // before any rank starts; last, because it creates the --save directory

@@ -158,6 +158,13 @@ TEST_F(Auto, RefusesWhatItCannotPlan) {
   expect_refused(train({"--tp", "2", "--split-batch", "--no-sequence-parallel"}),
                  {"no planned time", "got --split-batch"});
   expect_refused(generate({"--prompt", "x", "--auto", "--speculate", "2"}), {"got --speculate"});
+  for (const char* device : {"emulated", "cuda", "auto"}) {
+    const std::string error =
+        std::string("--auto measures the processor, so it must be with --device cpu; got ") + device +
+        "; give --tp instead";
+    expect_refused(train({"--device", device}), {error});
+    expect_refused(generate({"--prompt", "x", "--auto", "--device", device}), {error});
+  }
   expect_refused(train({"--tp", "7"}), {"--tp must be at most the 6 query heads; got 7"});
   expect_refused(train({"--tp", "0"}), {"--tp"});
 }
