@@ -1,11 +1,26 @@
 #include "shardwise/comm/mesh.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 namespace shardwise::comm {
+namespace {
 
-Mesh::Mesh(std::vector<Axis> axes, int rank, int world_size, Connect connect)
-    : axes_(std::move(axes)), rank_(rank), connect_(std::move(connect)) {
+std::string name_of(const Mesh::Names& axes) {
+  return fmt::format("{}", fmt::join(axes, "+"));
+}
+
+}  // namespace
+
+Mesh::Mesh(Axes axes, int rank, int world_size, const Connect& connect, const std::vector<Names>& combined)
+    : Mesh(std::move(axes), rank, world_size, connect, combined, std::make_shared<Groups>()) {}
+
+Mesh::Mesh(Axes axes, int rank, int world_size, const Connect& connect, const std::vector<Names>& combined,
+           std::shared_ptr<Groups> groups)
+    : axes_(std::move(axes)), rank_(rank), groups_(std::move(groups)) {
   int64_t product = 1;
   for (size_t i = 0; i < axes_.size(); ++i) {
     TORCH_CHECK_VALUE(axes_[i].size >= 1, "mesh: axis ", axes_[i].name, " must be at least 1; got ",
@@ -18,6 +33,21 @@ Mesh::Mesh(std::vector<Axis> axes, int rank, int world_size, Connect connect)
                     product, " and ", world_size, " [SW0507]");
   TORCH_CHECK_VALUE(rank >= 0 && rank < world_size, "mesh: rank must be in [0, ", world_size, "); got ", rank,
                     " [SW0508]");
+  connect_groups(connect, combined);
+}
+
+Mesh Mesh::view(Axes axes, const Connect& connect, const std::vector<Names>& combined) const {
+  return Mesh(std::move(axes), rank_, world_size(), connect, combined, groups_);
+}
+
+void Mesh::connect_groups(const Connect& connect, const std::vector<Names>& combined) {
+  std::vector<Names> all;
+  for (const Axis& axis : axes_) all.push_back({axis.name});
+  all.insert(all.end(), combined.begin(), combined.end());
+  for (const Names& axes : all) {
+    const std::vector<int> members = ranks(axes);
+    if (!groups_->contains(members)) groups_->emplace(members, connect(name_of(axes), members));
+  }
 }
 
 int Mesh::axis_index(const std::string& axis) const {
@@ -33,25 +63,43 @@ int Mesh::stride(const std::string& axis) const {
   return stride;
 }
 
+int Mesh::world_size() const {
+  int size = 1;
+  for (const Axis& axis : axes_) size *= axis.size;
+  return size;
+}
+
 int Mesh::size(const std::string& axis) const {
   return axes_[size_t(axis_index(axis))].size;
 }
 
-int Mesh::coordinate(const std::string& axis) const {
-  return rank_ / stride(axis) % size(axis);
+int Mesh::coordinate(const std::string& axis, int rank) const {
+  return rank / stride(axis) % size(axis);
 }
 
-std::vector<int> Mesh::ranks(const std::string& axis) const {
-  const int first = rank_ - coordinate(axis) * stride(axis);
-  std::vector<int> ranks;
-  for (int i = 0; i < size(axis); ++i) ranks.push_back(first + i * stride(axis));
-  return ranks;
+std::vector<int> Mesh::ranks(const Names& axes) const {
+  std::vector<int> indices;
+  for (const std::string& axis : axes) indices.push_back(axis_index(axis));
+  TORCH_CHECK_VALUE(std::ranges::adjacent_find(indices, std::ranges::greater_equal()) == indices.end(),
+                    "mesh: axes must be in the mesh's order, each once; got ", name_of(axes), " [SW0860]");
+  // The last axis varies fastest, so the ranks ascend.
+  std::vector<int> members{rank_};
+  for (const std::string& axis : axes) {
+    std::vector<int> along;
+    for (const int member : members) {
+      const int first = member - coordinate(axis) * stride(axis);
+      for (int i = 0; i < size(axis); ++i) along.push_back(first + i * stride(axis));
+    }
+    members = std::move(along);
+  }
+  return members;
 }
 
-Group Mesh::group(const std::string& axis) {
-  const auto found = groups_.find(axis);
-  if (found != groups_.end()) return found->second;
-  return groups_.emplace(axis, connect_(axis, ranks(axis))).first->second;
+const Group& Mesh::group(const Names& axes) const {
+  const auto found = groups_->find(ranks(axes));
+  TORCH_CHECK_VALUE(found != groups_->end(), "mesh: the group of ", name_of(axes),
+                    " must be among those it was made with; got none [SW0861]");
+  return found->second;
 }
 
 }  // namespace shardwise::comm

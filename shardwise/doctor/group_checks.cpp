@@ -212,14 +212,12 @@ std::vector<AxisCase> axis_cases(const comm::Group& group) {
 
 /// Checks the ranks of the axis and this rank's coordinate.
 bool passes(const AxisCase& axis_case, const comm::Group& group) {
-  std::vector<int> connected;
   const auto connect = [&](const std::string&, const std::vector<int>& ranks) {
-    connected = ranks;
     return ranks.size() == 1 ? comm::Group() : group;
   };
-  comm::Mesh mesh(axis_case.axes, group.rank(), group.size(), connect);
+  const comm::Mesh mesh(axis_case.axes, group.rank(), group.size(), connect);
   const comm::Group made = mesh.group(axis_case.axis);
-  return connected == axis_case.ranks && mesh.size(axis_case.axis) == made.size() &&
+  return mesh.ranks(axis_case.axis) == axis_case.ranks && mesh.size(axis_case.axis) == made.size() &&
          mesh.coordinate(axis_case.axis) == made.rank();
 }
 

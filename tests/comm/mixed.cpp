@@ -29,9 +29,7 @@ Groups connect_mesh(const ConnectOptions& options) {
     groups.push_back(connect_test_group(part));
     return groups.back().group;
   };
-  Mesh mesh({{"dp", options.size / tp}, {"tp", tp}}, options.rank, options.size, connect);
-  mesh.group("dp");
-  mesh.group("tp");
+  const Mesh mesh({{"dp", options.size / tp}, {"tp", tp}}, options.rank, options.size, connect);
   return groups;
 }
 

@@ -47,7 +47,7 @@ float sum(const Group& group, int rank) {
 TEST(Join, RanksOfOneNodeConnectEveryAxis) {
   on_threads(4, [](int rank, const std::string& job) {
     const LaunchContext context = context_of(rank, /*nodes=*/1, job);
-    Mesh mesh = mesh_of(context);
+    const Mesh mesh = mesh_of(context);
     EXPECT_EQ(sum(mesh.group("tp"), rank), rank < 2 ? 3 : 12);
     EXPECT_EQ(sum(mesh.group("dp"), rank), rank % 2 == 0 ? 5 : 10);
     EXPECT_EQ(sum(init_process_group(context), rank), 15);
@@ -72,10 +72,8 @@ TEST(Join, RanksShowEachOtherTheSecretOfTheJob) {
 TEST(Join, GroupsAcrossSimulatedNodesNeedMpirun) {
   on_threads(4, [](int rank, const std::string& job) {
     const LaunchContext context = context_of(rank, /*nodes=*/2, job);
-    Mesh mesh = mesh_of(context);
-    EXPECT_EQ(sum(mesh.group("tp"), rank), rank < 2 ? 3 : 12);
     try {
-      mesh.group("dp");
+      mesh_of(context);
       ADD_FAILURE() << "connected";
     } catch (const c10::ValueError& error) {
       EXPECT_EQ(
