@@ -42,28 +42,33 @@ void GroupGuard::check_member(std::string_view op) const {
 }
 
 void GroupGuard::throw_failure(const FailedWait& wait, const std::string& what) const {
-  throw base::CommError(
-      {std::string(wait.op), rank_, wait.peer, wait.sequence, wait.elapsed.count(), wait.limit.count()},
-      what);
+  throw base::CommError({std::string(wait.op), job_rank(rank_), job_rank(wait.peer), wait.sequence,
+                         wait.elapsed.count(), wait.limit.count()},
+                        what);
+}
+
+std::string GroupGuard::exit_text(int peer, int pid, bool left) const {
+  return fmt::format("rank {} (pid {}) {} [SW0310]", job_rank(peer), pid, left ? "left the group" : "exited");
 }
 
 std::string GroupGuard::abort_text(const std::string& reason) const {
-  return fmt::format("rank {} aborted: {} [SW0345]", rank_, reason);
+  return fmt::format("rank {} aborted: {} [SW0345]", job_rank(rank_), reason);
 }
 
 std::string GroupGuard::mismatch_text(const Descriptor& ours, int peer, const Descriptor& theirs) const {
   if (ours.is_same_call(theirs) && ours.held_shards != theirs.held_shards)
     return fmt::format("rank {} holds other shared shards than rank {}; all must drop them together [SW0704]",
-                       std::min(rank_, peer), std::max(rank_, peer));
-  const auto text = [](int rank, const Descriptor& call) {
-    return fmt::format("rank {} runs {} [SW0343]", rank, describe(call));
+                       job_rank(std::min(rank_, peer)), job_rank(std::max(rank_, peer)));
+  const auto text = [&](int rank, const Descriptor& call) {
+    return fmt::format("rank {} runs {} [SW0343]", job_rank(rank), describe(call));
   };
   return rank_ < peer ? text(rank_, ours) + ", " + text(peer, theirs)
                       : text(peer, theirs) + ", " + text(rank_, ours);
 }
 
 std::string GroupGuard::transfer_text(int peer, const std::string& sent, const std::string& expected) const {
-  return fmt::format("rank {} sends {}, rank {} expects {} [SW0344]", peer, sent, rank_, expected);
+  return fmt::format("rank {} sends {}, rank {} expects {} [SW0344]", job_rank(peer), sent, job_rank(rank_),
+                     expected);
 }
 
 }  // namespace shardwise::comm

@@ -46,7 +46,10 @@ class GroupGuard {
   };
 
  protected:
-  GroupGuard(int rank, std::chrono::milliseconds timeout) : rank_(rank), timeout_(base::capped(timeout)) {}
+  /// `job_ranks`: the ranks of the job that form the group, by which errors name them; empty: they are the
+  /// job's.
+  GroupGuard(int rank, std::chrono::milliseconds timeout, std::vector<int> job_ranks = {})
+      : rank_(rank), job_ranks_(std::move(job_ranks)), timeout_(base::capped(timeout)) {}
   ~GroupGuard() = default;
 
   /// Returns the limit of a collective's waits.
@@ -56,6 +59,11 @@ class GroupGuard {
   /// Records that this rank leaves the group. Returns false if it has left already.
   bool mark_left() { return !has_left_.exchange(true); }
 
+  /// Returns the job's rank of `peer`, a rank of the group; −1 for −1.
+  int job_rank(int peer) const {
+    return job_ranks_.empty() || peer < 0 ? peer : job_ranks_.at(static_cast<size_t>(peer));
+  }
+
   /// A wait that failed, for the error.
   struct FailedWait {
     std::string_view op;
@@ -64,13 +72,16 @@ class GroupGuard {
     std::chrono::duration<double> elapsed, limit;
   };
   [[noreturn]] void throw_failure(const FailedWait& wait, const std::string& what) const;
-  /// Returns the text of an abort, of two collectives that differ, and of two sizes that differ.
+  /// Returns the text of a rank that has exited or left, of an abort, of two collectives that differ, and of
+  /// two sizes that differ.
+  std::string exit_text(int peer, int pid, bool left) const;
   std::string abort_text(const std::string& reason) const;
   std::string mismatch_text(const Descriptor& ours, int peer, const Descriptor& theirs) const;
   std::string transfer_text(int peer, const std::string& sent, const std::string& expected) const;
 
  private:
   int rank_;
+  std::vector<int> job_ranks_;
   base::ProcessMark process_;
   std::atomic<const char*> in_flight_{nullptr};     // the name of the call that runs
   std::atomic<std::chrono::milliseconds> timeout_;  // read by threads that wait for messages

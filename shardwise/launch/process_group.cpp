@@ -72,7 +72,8 @@ CpusByMachine gather_cpus(const comm::Group& group) {
 }  // namespace
 
 comm::Group connect_group(const LaunchContext& context, const std::string& name,
-                          const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
+                          const std::vector<int>& ranks, std::chrono::milliseconds timeout,
+                          const comm::Group* job) {
   const auto found = std::find(ranks.begin(), ranks.end(), context.rank);
   TORCH_INTERNAL_ASSERT(found != ranks.end() && std::is_sorted(ranks.begin(), ranks.end()));
   if (ranks.size() == 1) return comm::Group();
@@ -81,6 +82,7 @@ comm::Group connect_group(const LaunchContext& context, const std::string& name,
                                     int(found - ranks.begin()), int(ranks.size()));
   options.secret = context.secret;
   options.timeout = timeout;
+  if (job != nullptr && job->has_symmetric_heap()) options.part = {*job, ranks};
   return comm::shm::connect(options);
 }
 

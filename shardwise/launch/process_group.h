@@ -12,10 +12,13 @@ namespace shardwise::launch {
 /// one rank gets a group of one at once. `name` distinguishes the group from the job's other groups. Mesh
 /// makes the groups of its axes with this function. Ranks of one node share memory; ranks of several nodes,
 /// also simulated ones, communicate over MPI (docs/adr/0017), which the first such call starts: that call is
-/// collective over the job. Errors: c10::ValueError if the ranks are on several nodes and cannot be connected
-/// (see check_nodes); base::CommError if a rank does not join within the timeout.
+/// collective over the job. `job`: the group of all ranks; if it shares memory, failures of any of them are
+/// this group's too, and errors name ranks as the job does. Errors: c10::ValueError if the ranks are on
+/// several nodes and cannot be connected (see check_nodes); base::CommError if a rank does not join within
+/// the timeout.
 comm::Group connect_group(const LaunchContext& context, const std::string& name,
-                          const std::vector<int>& ranks, std::chrono::milliseconds timeout = comm::kTimeout);
+                          const std::vector<int>& ranks, std::chrono::milliseconds timeout = comm::kTimeout,
+                          const comm::Group* job = nullptr);
 
 /// Creates the group of all ranks of the job. Errors: those of connect_group.
 comm::Group init_process_group(const LaunchContext& context,

@@ -171,8 +171,7 @@ std::vector<CollectiveCall> make_collective_calls() {
 }  // namespace
 
 TestGroup connect_test_group(const comm::shm::ConnectOptions& options) {
-  const auto transport =
-      std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(options), options.rank, options.timeout);
+  const auto transport = comm::shm::Transport::connect(options);
   const auto backend = c10::make_intrusive<comm::shm::Backend>(transport);
   return {backend, options.size == 1 ? comm::Group() : comm::Group(transport)};
 }

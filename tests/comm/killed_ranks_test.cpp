@@ -3,6 +3,7 @@
 // leaves anything behind.
 //
 // `make test` draws a few faults. `make test-full` draws 1,020 kills and 204 stops, a third for each seed.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -157,13 +158,10 @@ class Job {
     EXPECT_TRUE(!round.is_stop() || longest_wait_s >= KillRound::kStopTimeout) << longest_wait_s;
   }
 
-  /// In a group of a mesh, ranks have other numbers.
+  /// Ranks are those of the job, also in a group of a mesh of which the victim is none.
   static void expect_names(const NamedFault& error, const KillRound& round, pid_t pid) {
-    const std::string process = "(pid " + std::to_string(pid) + ")",
-                      rank = "rank " + std::to_string(round.victim) + " " + process;
-    const std::string expected =
-        round.is_stop() ? "timed out waiting for " + rank : (round.on_mesh ? process : rank) + " exited";
-    EXPECT_PRED2(contains, error.what, expected);
+    const std::string rank = fmt::format("rank {} (pid {})", round.victim, pid);
+    EXPECT_PRED2(contains, error.what, round.is_stop() ? "timed out waiting for " + rank : rank + " exited");
   }
 
   void replace_victim(const KillRound& round) {

@@ -26,6 +26,7 @@ Groups connect_mesh(const ConnectOptions& options) {
     part.job += axis + std::to_string(ranks.front());
     part.rank = int(std::ranges::find(ranks, options.rank) - ranks.begin());
     part.size = int(ranks.size());
+    if (options.size > 1) part.part = {groups.front().group, ranks};
     groups.push_back(connect_test_group(part));
     return groups.back().group;
   };

@@ -4,10 +4,13 @@
 
 namespace shardwise::comm::shm {
 
-Channel::Channel(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout)
-    : GroupGuard(rank, timeout),
+// The ranks of the whole job share the cores, so a part waits as the job does.
+Channel::Channel(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout, const PartOfJob& part)
+    : GroupGuard(rank, timeout, part.ranks),
+      part_(part),
       progress_(std::make_shared<Progress>()),
-      policy_(WaitPolicy::choose(int(rendezvous.members.size()), rendezvous.cores)),
+      policy_(part.job ? part.job->policy_
+                       : WaitPolicy::choose(int(rendezvous.members.size()), rendezvous.cores)),
       arrivals_(int(rendezvous.members.size())) {
   for (Member& member : rendezvous.members) {
     bases_.push_back(member.region.base());

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,11 +68,19 @@ struct Arrivals {
   std::vector<uint8_t> seen;
 };
 
+class Channel;
+
+/// The job that a group is a part of. Its channel must outlive the group's.
+struct PartOfJob {
+  Channel* job = nullptr;       // null: the group is the whole job
+  std::vector<int> ranks = {};  // of the job, that form the group
+};
+
 /// One rank's endpoint in the group. Collectives and messages are called from one thread at a time, in the
 /// process that connected it (GroupGuard::Call checks both); `abort` and `leave` from any thread.
 class Channel : public GroupGuard {
  public:
-  Channel(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout);
+  Channel(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout, const PartOfJob& part = {});
   ~Channel() { leave(); }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -131,7 +140,18 @@ class Channel : public GroupGuard {
   /// Returns the time spent in waits that were not ready immediately.
   int64_t waited_ns() const { return waited_.count(); }
 
-  /// Aborts the group with `reason`. No effect if it is already aborted, or in a fork of the member process.
+  /// A failure of the group: the rank at fault, or −1, and the reason.
+  struct Failure {
+    int peer;
+    std::string reason;
+  };
+  /// Returns the failure that a rank has reported. From any thread.
+  std::optional<Failure> reported_failure() const;
+  /// Returns that failure, or the exit of a rank that has not left, which it reports. From any thread.
+  std::optional<Failure> find_failure();
+
+  /// Aborts the group with `reason`, and the job that it is a part of. No effect if it is already aborted, or
+  /// in a fork of the member process.
   void abort(const std::string& reason);
   /// Leaves the group cleanly. Peers can finish collectives that this rank has completed its part of, and get
   /// an error if they wait for more. Later collectives of this rank are c10::ValueError. In a fork of the
@@ -155,11 +175,14 @@ class Channel : public GroupGuard {
   /// True if this rank has not departed from the last collective that it posted (deferred ones excluded).
   bool in_collective() const { return local().departed.sequence.load() < arrivals_.sequence; }
   void throw_if_aborted(const WaitContext& context);
+  void check_job(const WaitContext& context);
+  [[noreturn]] void fail_with_job(const WaitContext& context, const Failure& failure);
   [[noreturn]] void fail_timeout(const WaitContext& context);
   [[noreturn]] void fail_unfinished();
   [[noreturn]] void fail_mismatch(const Descriptor& theirs, int peer);
   void set_abort_reason(int peer, const std::string& reason);
 
+  PartOfJob part_;
   std::shared_ptr<Progress> progress_;
   std::vector<Region> peers_;  // by rank, without the local region, which the heap owns
   std::shared_ptr<Heap> heap_;

@@ -132,6 +132,7 @@ void Channel::wait_for(const Wait& wait) {
 
 void Channel::check_failures(const Wait& wait) {
   throw_if_aborted(wait.context);
+  check_job(wait.context);  // before the peers, so that all of the job name the rank that was first
   for (int peer = 0; peer < size(); ++peer) check_alive(wait, peer);
   // `ready` is called again, because this process may have been stopped since the last call.
   if (Clock::now() - wait.context.start >= wait.context.limit && !wait.ready()) fail_timeout(wait.context);
@@ -140,11 +141,43 @@ void Channel::check_failures(const Wait& wait) {
 // The first reason of any rank applies to all ranks. A rank that sees it sets its own abort word too, so that
 // its next call does not overwrite memory that a peer, unaware of the abort, still reads.
 void Channel::throw_if_aborted(const WaitContext& context) {
+  if (part_.job) {
+    if (const auto failure = part_.job->reported_failure()) fail_with_job(context, *failure);
+  }
   local().abort.wait_until_set();
+  if (const auto failure = reported_failure()) fail(context, failure->peer, failure->reason);
+}
+
+std::optional<Channel::Failure> Channel::reported_failure() const {
   for (const Control* control : controls_) {
     if (control->abort.state.load() == Abort::State::set)
-      fail(context, control->abort.peer, control->abort.reason);
+      return Failure{control->abort.peer, control->abort.reason};
   }
+  return std::nullopt;
+}
+
+// `left` is read after the exit, because a rank leaves before it exits. So is a reason: a rank that exits
+// because of another's failure has reported that one.
+std::optional<Channel::Failure> Channel::find_failure() {
+  if (auto failure = reported_failure()) return failure;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!has_exited(peer) || controls_[size_t(peer)]->left.load() != 0) continue;
+    if (auto failure = reported_failure()) return failure;
+    set_abort_reason(peer, exit_text(peer, pids_[size_t(peer)], /*left=*/false));
+    return reported_failure();
+  }
+  return std::nullopt;
+}
+
+void Channel::check_job(const WaitContext& context) {
+  if (!part_.job) return;
+  if (const auto failure = part_.job->find_failure()) fail_with_job(context, *failure);
+}
+
+void Channel::fail_with_job(const WaitContext& context, const Failure& failure) {
+  const auto local = std::ranges::find(part_.ranks, failure.peer);
+  const bool is_member = local != part_.ranks.end();
+  fail(context, is_member ? static_cast<int>(local - part_.ranks.begin()) : -1, failure.reason);
 }
 
 // A rank may leave or exit before its peers finish, if it has completed its part. `left` is read before
@@ -154,9 +187,7 @@ void Channel::check_alive(const Wait& wait, int peer) {
   const bool exited = has_exited(peer);
   if ((!left && !exited) || wait.tolerates_loss_of(peer, left ? PeerState::left : PeerState::exited)) return;
   throw_if_aborted(wait.context);  // by now there may be a reason
-  fail(wait.context, peer,
-       fmt::format("rank {} (pid {}) {} [SW0310]", peer, pids_[size_t(peer)],
-                   left ? "left the group" : "exited"));
+  fail(wait.context, peer, exit_text(peer, pids_[size_t(peer)], left));
 }
 
 bool Channel::has_exited(int peer) const {
@@ -165,7 +196,8 @@ bool Channel::has_exited(int peer) const {
 }
 
 bool Channel::is_broken() const {
-  return local().abort.state.load(std::memory_order_relaxed) != Abort::State::none;
+  return local().abort.state.load(std::memory_order_relaxed) != Abort::State::none ||
+         (part_.job && part_.job->is_broken());
 }
 
 void Channel::fail_timeout(const WaitContext& context) {
@@ -173,13 +205,13 @@ void Channel::fail_timeout(const WaitContext& context) {
   const bool in_collective = context.op == name(descriptor_.op) && context.sequence == sequence();
   const int peer = in_collective ? furthest_behind(controls_, context.peer) : context.peer;
   fail(context, peer,
-       fmt::format("timed out waiting for rank {} (pid {}) [SW0311]", peer, pids_[size_t(peer)]));
+       fmt::format("timed out waiting for rank {} (pid {}) [SW0311]", job_rank(peer), pids_[size_t(peer)]));
 }
 
 void Channel::fail_unfinished() {
   fail(wait_context(rank()), rank(),
-       fmt::format("rank {} (pid {}) left a collective unfinished after an earlier error [SW0312]", rank(),
-                   pids_[size_t(rank())]));
+       fmt::format("rank {} (pid {}) left a collective unfinished after an earlier error [SW0312]",
+                   job_rank(rank()), pids_[size_t(rank())]));
 }
 
 void Channel::fail_mismatch(const Descriptor& theirs, int peer) {
@@ -192,11 +224,13 @@ void Channel::fail_transfer(const WaitContext& context, int peer, const std::str
 }
 
 void Channel::fail(const WaitContext& context, int peer, const std::string& what) {
+  if (part_.job) part_.job->set_abort_reason(job_rank(peer), what);
   set_abort_reason(peer, what);
   throw_failure({context.op, context.sequence, peer, Clock::now() - context.start, context.limit}, what);
 }
 
 void Channel::abort(const std::string& reason) {
+  if (part_.job) part_.job->abort(reason);
   set_abort_reason(rank(), abort_text(reason));
 }
 

@@ -7,12 +7,19 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "shardwise/base/secret.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/comm/shm/one_shot.h"
 
 namespace shardwise::comm::shm {
+
+/// The group of a whole job, whose ranks share memory, and those of its ranks that form another one.
+struct JobPart {
+  Group group;             // of all ranks
+  std::vector<int> ranks;  // ascending
+};
 
 /// How a rank joins its group.
 struct ConnectOptions {
@@ -21,6 +28,9 @@ struct ConnectOptions {
   int size;                                      // number of ranks
   base::Secret secret;                           // equal on all ranks; others are refused
   std::chrono::milliseconds timeout = kTimeout;  // of every wait, the rendezvous included
+  /// Set for a part of a job: a failure or the exit of any rank of the job is a failure of this group too,
+  /// and its failures are the job's. Errors name ranks as the job does. Unset: this is the whole job.
+  std::optional<JobPart> part = {};
   std::optional<int64_t> one_shot_bytes;  // rank 0's applies to all; unset: measured or default (one_shot.h)
   /// A rank of a job, with the default timeout.
   ConnectOptions(std::string job_name, int rank_in_job, int job_size)
@@ -29,8 +39,8 @@ struct ConnectOptions {
 
 /// Collective: returns when all `size` ranks have connected. Size one returns a group of one.
 /// Errors: base::CommError if ranks are missing at the timeout; c10::ValueError if the rank is outside
-/// [0, size), the size is above kMaxRanks (limits.h), the timeout is 0 or less, or one_shot_bytes
-/// exceeds a slot.
+/// [0, size), the size is above kMaxRanks (limits.h), the timeout is 0 or less, one_shot_bytes exceeds a
+/// slot, or the job's group does not share memory.
 Group connect(const ConnectOptions& options);
 
 /// Returns the largest message that the group reduces by the one-shot all_reduce, equal on all its ranks;

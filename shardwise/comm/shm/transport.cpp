@@ -14,8 +14,7 @@ namespace shardwise::comm::shm {
 
 Group connect(const ConnectOptions& options) {
   check_options(options);
-  if (options.size == 1) return Group();
-  return Group(std::make_shared<Transport>(rendezvous(options), options.rank, options.timeout));
+  return options.size == 1 ? Group() : Group(Transport::connect(options));
 }
 
 std::optional<OneShotLimit> one_shot_limit(const Group& group) {
@@ -24,9 +23,24 @@ std::optional<OneShotLimit> one_shot_limit(const Group& group) {
   return heap->one_shot();
 }
 
-Transport::Transport(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout)
+std::shared_ptr<Transport> Transport::connect(const ConnectOptions& options) {
+  check_options(options);
+  if (!options.part) return std::make_shared<Transport>(rendezvous(options), options.rank, options.timeout);
+  auto* const job = dynamic_cast<Transport*>(options.part->group.backend());
+  TORCH_CHECK_VALUE(
+      job != nullptr && std::ssize(options.part->ranks) == options.size,
+      "connect: a part of a job needs a group that shares memory, and a rank of it for each of ",
+      options.size, "; got ", options.part->ranks.size(), " [SW0862]");
+  return std::make_shared<Transport>(rendezvous(options), options.rank, options.timeout,
+                                     PartOfJob{&job->channel(), options.part->ranks},
+                                     job->shared_from_this());
+}
+
+Transport::Transport(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout,
+                     const PartOfJob& part, std::shared_ptr<CollectiveBackend> job)
     : one_shot_(rendezvous.one_shot),
-      channel_(std::move(rendezvous), rank, timeout),
+      job_(std::move(job)),
+      channel_(std::move(rendezvous), rank, timeout, part),
       heap_(channel_.heap()),
       inbox_(channel_),
       outbox_(channel_, inbox_),

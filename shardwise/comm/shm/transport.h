@@ -17,6 +17,8 @@
 
 namespace shardwise::comm::shm {
 
+struct ConnectOptions;
+
 /// A collective's input in memory that peers can read: the tensor itself, a copy in the slot, or a copy in a
 /// heap block.
 struct StagedInput {
@@ -33,7 +35,11 @@ class Transport final : public SymmetricHeap,
                         public CollectiveBackend,
                         public std::enable_shared_from_this<Transport> {
  public:
-  Transport(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout);
+  /// Joins a group, also of one rank. Collective. Errors: those of shm::connect.
+  static std::shared_ptr<Transport> connect(const ConnectOptions& options);
+  /// `job`: keeps the channel of `part` alive.
+  Transport(Rendezvous rendezvous, int rank, std::chrono::milliseconds timeout, const PartOfJob& part = {},
+            std::shared_ptr<CollectiveBackend> job = nullptr);
 
   std::string backend_name() const override { return "shardwise"; }
   int rank() const override { return channel_.rank(); }
@@ -125,6 +131,7 @@ class Transport final : public SymmetricHeap,
   void all_gather_pieces(Tensors& pieces, const at::Tensor& shard, int64_t dim);
 
   OneShotLimit one_shot_;
+  std::shared_ptr<CollectiveBackend> job_;  // null: the group is the whole job
   Channel channel_;
   std::shared_ptr<Heap> heap_;
   Inbox inbox_;
