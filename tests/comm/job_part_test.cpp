@@ -67,6 +67,16 @@ TEST(PartOfAJob, FailsWithItsJobAsWellAsTheReverse) {
   });
 }
 
+// Nobody calls the part again, whose peers would pass the failure on.
+TEST(PartOfAJob, AbortsTheJobWithIt) {
+  on_threads(kRanks, [](int rank, const std::string& name) {
+    const RankGroups groups = connect(rank, name);
+    if (rank == 2) groups.part.abort("it has no memory");
+    EXPECT_NE(failure_of([&] { groups.job.all_reduce(one()); }).find("rank 2 aborted: it has no memory"),
+              std::string::npos);
+  });
+}
+
 TEST(PartOfAJob, NamesTheJobsRanks) {
   on_threads(kRanks, [](int rank, const std::string& name) {
     const RankGroups groups = connect(rank, name);

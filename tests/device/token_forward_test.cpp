@@ -8,6 +8,7 @@
 
 #include <deque>
 
+#include "shardwise/infer/cache.h"
 #include "tests/device/device.h"
 
 namespace shardwise::device_test {
@@ -32,10 +33,9 @@ config::Config config_of(const std::string& family) {
   return config;
 }
 
+/// Returns a cache of zeros.
 nn::Cache cache_for(const model::DecoderWeights& weights, int64_t capacity, at::ScalarType dtype) {
-  const config::Config& config = weights.config();
-  nn::Cache cache = nn::Cache::empty(config.num_hidden_layers, config.num_key_value_heads, config.head_dim,
-                                     capacity, at::TensorOptions(dtype).device(weights.group().device()));
+  nn::Cache cache = infer::empty_cache(weights, capacity, dtype);
   for (const auto& [keys, values] : cache.layers) {
     for (const kernels::StoredHeads* heads : {&keys, &values}) {
       heads->rows.zero_();
