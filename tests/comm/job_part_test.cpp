@@ -1,14 +1,15 @@
 // Groups that are parts of a job: a failure of one rank is that of every group of every rank, and errors name
-// the job's ranks. killed_ranks_test.cpp has the ranks that die.
+// the job's ranks. killed_ranks_test.cpp kills ranks at random.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <csignal>
 
 #include "shardwise/base/clock.h"
 #include "shardwise/comm/shm/shm.h"
 #include "tests/comm/failures.h"
 #include "tests/comm/threads.h"
+#include "tests/comm/workers.h"
 #include "tests/support/deadline.h"
 #include "tests/support/error_text.h"
 
@@ -26,9 +27,7 @@ struct RankGroups {
 
 RankGroups connect(int rank, const std::string& name) {
   const Group job = shm::connect(options(name, rank, kRanks));
-  shm::ConnectOptions part = options(name + "/" + std::to_string(rank % 2), rank / 2, kRanks / 2);
-  part.part = {job, {rank % 2, rank % 2 + 2}};
-  return {job, shm::connect(part)};
+  return {job, connect_part(job, name, {rank % 2, rank % 2 + 2})};
 }
 
 at::Tensor one() {
@@ -75,6 +74,18 @@ TEST(PartOfAJob, AbortsTheJobWithIt) {
     EXPECT_NE(failure_of([&] { groups.job.all_reduce(one()); }).find("rank 2 aborted: it has no memory"),
               std::string::npos);
   });
+}
+
+// Rank 0 waits in its part for rank 1, which lives and calls nothing; nobody waits for rank 2.
+TEST(PartOfAJob, NamesARankThatDiesElsewhere) {
+  const std::string name = new_job();
+  Worker first("part", name, 1, 3, 20'000), other("part", name, 2, 3, 20'000);
+  const Group job = connect_to_workers(name, 0, 3, 20'000), part = connect_part(job, name, {0, 1});
+  job.barrier();
+  other.signal(SIGKILL);
+  const std::string expected = "rank 2 (pid " + std::to_string(other.pid()) + ") exited",
+                    error = failure_of([&] { part.all_reduce(one()); });
+  EXPECT_NE(error.find(expected), std::string::npos) << error;
 }
 
 TEST(PartOfAJob, NamesTheJobsRanks) {

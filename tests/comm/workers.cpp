@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <iostream>
 #include <sstream>
@@ -37,6 +38,13 @@ void bind_to_share(const comm::Group& group) {
     if (CPU_ISSET(i, &processors)) std::cout << " " << i;
   }
   std::cout << std::endl;
+}
+
+void run_part(const WorkerPlace& place) {
+  const comm::Group group = connect_to_workers(place.job, place.rank, place.size, place.timeout_ms);
+  const comm::Group part = place.rank < 2 ? connect_part(group, place.job, {0, 1}) : comm::Group();
+  group.barrier();
+  while (true) pause();
 }
 
 void run_simple(const std::string& scenario, const WorkerPlace& place) {
@@ -183,6 +191,7 @@ void run_scenario(const std::string& scenario, const WorkerPlace& place, std::is
   if (scenario == "no_memory") return run_no_memory(place);
   if (scenario == "small_files") return run_small_files(place);
   if (scenario == "fork") return run_fork(place);
+  if (scenario == "part") return run_part(place);
   run_simple(scenario, place);
 }
 
@@ -205,6 +214,14 @@ void run_collective(const comm::Group& group, const std::string& name) {
 comm::Group connect_to_workers(const std::string& job, int rank, int size, int timeout_ms) {
   comm::shm::connect(options(job + "-start", rank, size));
   return comm::shm::connect(options(job, rank, size, timeout_ms));
+}
+
+comm::Group connect_part(const comm::Group& group, const std::string& job, const std::vector<int>& ranks) {
+  const auto own = std::ranges::find(ranks, group.rank());
+  comm::shm::ConnectOptions part =
+      options(job + "-part-" + std::to_string(ranks.front()), int(own - ranks.begin()), int(ranks.size()));
+  part.part = {group, ranks};
+  return comm::shm::connect(part);
 }
 
 Worker::Worker(const std::string& scenario, const std::string& job, int rank, int size, int timeout_ms) {

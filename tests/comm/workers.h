@@ -19,6 +19,7 @@ inline constexpr double kSilence = 120;
 /// A rank in a process of its own. The scenarios:
 /// "all_reduce", "all_reduce_async", "share_shard": repeats the collective until an error, and prints it.
 /// "share": binds to its share of the cores and prints `took 2 threads on 0 1`, its processors.
+/// "part": ranks 0 and 1 connect a part of the job; one barrier of the job, then nothing.
 /// "leave": one barrier, then a clean shutdown. "exit": one barrier, then _exit. "idle": one barrier, then
 /// nothing.
 /// "short RANK N": that rank has N descriptors for the rendezvous; prints `connected` or the error, and
@@ -66,5 +67,7 @@ void run_collective(const comm::Group& group, const std::string& name);
 /// Connects to the workers; collective. A first rendezvous keeps the slow start of the processes out of the
 /// timeout under test.
 comm::Group connect_to_workers(const std::string& job, int rank, int size, int timeout_ms);
+/// Connects `ranks` (ascending, this one among them) of `job`'s group as a part of it.
+comm::Group connect_part(const comm::Group& group, const std::string& job, const std::vector<int>& ranks);
 
 }  // namespace shardwise::testing
