@@ -43,6 +43,7 @@ at::ScalarType tensor_dtype(io::Dtype dtype) {
 
 const char* config_dtype(at::ScalarType dtype) {
   if (dtype == at::kBFloat16) return "bfloat16";
+  if (dtype == at::kDouble) return "float64";
   return dtype == at::kHalf ? "float16" : "float32";
 }
 

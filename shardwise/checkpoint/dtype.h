@@ -17,7 +17,7 @@ bool is_weight_dtype(io::Dtype dtype);
 /// Returns the tensor dtype of a floating-point dtype or I32. Errors: TORCH_INTERNAL_ASSERT for any other.
 at::ScalarType tensor_dtype(io::Dtype dtype);
 
-/// Returns the dtype's name in config.json; fp64 becomes "float32", the widest dtype there.
+/// Returns the dtype's name in config.json.
 const char* config_dtype(at::ScalarType dtype);
 
 }  // namespace shardwise::checkpoint

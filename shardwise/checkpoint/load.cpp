@@ -51,11 +51,11 @@ void check_no_unexpected(const WeightFiles& files, const std::vector<model::Stor
   }
 }
 
-/// Checks the optimizer file. It has fp32 master weights for all weights unless the model's dtype is fp32.
+/// Checks the optimizer file. It has fp32 master weights for all weights narrower than that.
 void check_state(const std::filesystem::path& directory, const config::Config& config,
                  const std::vector<model::StoredTensor>& expected, const std::set<std::string>& frozen) {
   const io::SafetensorsFile file = open_state(directory);
-  const bool has_masters = config.dtype != "float32";
+  const bool has_masters = config::element_bytes(config) < 4;
   for (const model::StoredTensor& weight : expected) {
     if (frozen.contains(weight.name)) continue;
     if (has_masters) find_state(file, weight.name + kMaster, weight.shape);

@@ -19,7 +19,7 @@ constexpr double kLongRunSeconds = 60;
 
 /// Returns whether plan/ has the time of such steps.
 bool has_planned_time(const plan::TrainingTask& task, bool splits_batches, const comm::Group& group) {
-  return group.device().is_cpu() && ranks_share_memory(group) && !splits_batches &&
+  return group.device().is_cpu() && task.element_bytes <= 4 && ranks_share_memory(group) && !splits_batches &&
          task.batch_size <= plan::kMostTokens / task.sequence_length;
 }
 
@@ -30,7 +30,7 @@ plan::TrainingTask training_task(const config::Config& config, const train::Trai
           .ranks = options.tp,
           .sequence_length = options.seq_len,
           .batch_size = options.batch_size * options.grad_accum,
-          .element_bytes = config.dtype == "bfloat16" ? 2 : 4,
+          .element_bytes = config::element_bytes(config),
           .frozen = {config, config::frozen_by("train", options.freeze, config).parameters}};
 }
 

@@ -53,7 +53,8 @@ void add_model_flags(Flags& flags, TrainOptions& o) {
   flags.value("--model-config FILE", o.model_config,
               "Hugging Face config.json of a Llama, Mistral, Qwen2, Qwen3, Phi-3 or GPT-2");
   flags.value("--init DIR", o.init, "start at step 0 from the weights of this Hugging Face directory");
-  flags.value("--dtype NAME", o.dtype, "fp32, or bf16 with fp32 master weights and gradients [fp32]");
+  flags.value("--dtype NAME", o.dtype, "fp32; bf16 with fp32 master weights and gradients; or fp64, in which runs on "
+              "different ranks compare to 1e-10 [fp32]");
   flags.values(
       "--freeze GLOB", o.freeze,
       "do not train tensors whose Hugging Face names match, such as 'model.layers.0.*': no gradient, "

@@ -24,7 +24,7 @@ plan::Workload workload_of(const train::Job& job, bool shares_memory) {
           .parallelism = o.sequence_parallel ? plan::Parallelism::tp_sp : plan::Parallelism::tp,
           .sequence_length = o.seq_len,
           .batch_size = o.batch_size,
-          .element_bytes = job.config().dtype == "bfloat16" ? 2 : 4,
+          .element_bytes = config::element_bytes(job.config()),
           .column_input_storage =
               shares_memory ? plan::ColumnInputStorage::shard_in_place : plan::ColumnInputStorage::shard,
           .recompute = train::recompute_of(o.recompute),

@@ -103,8 +103,9 @@ void check_numbers(const Config& c, const Rules& rules) {
   rules.within("initializer_range", c.initializer_range, 0, 1, "above 0 and at most 1");
   rules.within("rope_theta", c.rope_theta, 0, kHuge, "above 0");
   if (c.rope_scaling) check_rope_scaling(*c.rope_scaling, rules);
-  const bool is_known = c.dtype == "float32" || c.dtype == "bfloat16" || c.dtype == "float16";
-  rules.require(is_known, "dtype", "float32, bfloat16 or float16", c.dtype);
+  const bool is_known =
+      c.dtype == "float64" || c.dtype == "float32" || c.dtype == "bfloat16" || c.dtype == "float16";
+  rules.require(is_known, "dtype", "float64, float32, bfloat16 or float16", c.dtype);
 }
 
 /// Checks the total in floating point: each size fits in 31 bits, but their products may not fit in 63.

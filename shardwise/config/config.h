@@ -84,7 +84,7 @@ struct Config {
   std::optional<RopeScaling> rope_scaling;  // nullopt: none
   std::optional<int64_t> sliding_window;    // keys that a query attends to, its own included; nullopt: all
   std::vector<bool> sliding_layers;         // which layers have the window; empty: all
-  std::string dtype = "float32";            // of the stored weights: float32, bfloat16 or float16
+  std::string dtype = "float32";            // of the stored weights: float64, float32, bfloat16, float16
   std::optional<int64_t> bos_token_id;      // nullopt: null in config.json
   /// Each of these ends a sequence; empty: null in config.json. Ids outside the vocabulary are kept, as
   /// transformers does; the model never produces them.
@@ -154,6 +154,8 @@ std::vector<std::string> preset_names_to_plan();
 
 /// Returns the number of parameters of the full model; a tied lm_head counts once.
 int64_t parameter_count(const Config& config);
+/// Returns the bytes of an element of `config.dtype`.
+int64_t element_bytes(const Config& config);
 /// Returns the number of parameters that a token passes through: of all experts only those chosen for it.
 int64_t active_parameter_count(const Config& config);
 

@@ -182,6 +182,11 @@ int64_t parameter_count(const Config& config) {
   return count;
 }
 
+int64_t element_bytes(const Config& config) {
+  if (config.dtype == "float64") return 8;
+  return config.dtype == "float32" ? 4 : 2;
+}
+
 int64_t active_parameter_count(const Config& config) {
   if (!config.experts) return parameter_count(config);
   const Experts& e = *config.experts;

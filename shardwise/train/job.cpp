@@ -37,6 +37,7 @@ ResumedOptions validated(const TrainOptions& given, const std::optional<path>& r
 }
 
 std::string dtype_name(const std::string& flag) {
+  if (flag == "fp64") return "float64";
   return flag == "fp32" ? "float32" : "bfloat16";
 }
 

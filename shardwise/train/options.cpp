@@ -37,8 +37,8 @@ void check_model(const TrainOptions& o) {
                     *o.model_config, " [SW0021]");
   TORCH_CHECK_VALUE(!o.resume || !o.init,
                     "train: --resume and --init are mutually exclusive; got both [SW0024]");
-  TORCH_CHECK_VALUE(!o.dtype || *o.dtype == "fp32" || *o.dtype == "bf16",
-                    "train: --dtype must be fp32 or bf16; got ", base::shortened(*o.dtype), " [SW0025]");
+  TORCH_CHECK_VALUE(!o.dtype || *o.dtype == "fp32" || *o.dtype == "bf16" || *o.dtype == "fp64",
+                    "train: --dtype must be fp32, bf16 or fp64; got ", base::shortened(*o.dtype), " [SW0025]");
   in_unit_interval("--dropout", o.dropout);
   in_unit_interval("--attention-dropout", o.attention_dropout);
   in_unit_interval("--label-smoothing", o.label_smoothing);

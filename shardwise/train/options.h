@@ -24,7 +24,7 @@ struct TrainOptions {
   // Model: a preset, a config.json, or the config of the checkpoint of --resume or --init.
   std::optional<std::string> preset;        // nothing given: tiny
   std::optional<std::string> model_config;  // the path of a config.json
-  std::optional<std::string> dtype;         // fp32 or bf16; unset: the resumed checkpoint's, else fp32
+  std::optional<std::string> dtype;         // fp32, bf16 or fp64; unset: the resumed checkpoint's, else fp32
   base::Setting<double> dropout = base::Default{0.0};            // probability on the residual stream
   base::Setting<double> attention_dropout = base::Default{0.0};  // probability on attention probabilities
   base::Setting<double> label_smoothing = base::Default{0.0};    // ε of nn::LossOptions

@@ -22,6 +22,7 @@ namespace shardwise::train {
 namespace {
 
 at::ScalarType scalar_type(const std::string& dtype) {
+  if (dtype == "float64") return at::kDouble;
   return dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 

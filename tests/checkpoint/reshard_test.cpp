@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shardwise/checkpoint/contents.h"
+#include "shardwise/checkpoint/dtype.h"
 #include "shardwise/io/safetensors.h"
 #include "shardwise/model/names.h"
 #include "tests/checkpoint/fixture.h"
@@ -93,7 +94,7 @@ TEST_P(Reshard, CheckPassesAndConfigRoundTrips) {
   save_full(dir_.path(), config_, full_, /*ranks=*/2, /*step=*/2);
   EXPECT_NO_THROW(checkpoint::check(dir_ / "step-2", /*needs_state=*/true));
   config::Config expected = config_;
-  expected.dtype = GetParam().dtype == at::kBFloat16 ? "bfloat16" : "float32";
+  expected.dtype = checkpoint::config_dtype(GetParam().dtype);
   EXPECT_EQ(config::load_config(dir_ / "step-2"), expected);
 }
 

@@ -195,7 +195,7 @@ TEST(ParseConfig, UnsupportedOptionsAreRejected) {
             "deepseek_v3; got gemma");
   EXPECT_EQ(parse_error({{"hidden_act", "gelu"}}), "c: hidden_act must be silu; got gelu");
   EXPECT_EQ(parse_error({{"torch_dtype", "float8"}}),
-            "c: dtype must be float32, bfloat16 or float16; got float8");
+            "c: dtype must be float64, float32, bfloat16 or float16; got float8");
   EXPECT_EQ(parse_error({{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}),
             "c: rope_scaling.rope_type must be default or llama3; got linear");
   EXPECT_EQ(parse_error({{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}}}}),
