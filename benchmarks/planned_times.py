@@ -1,10 +1,12 @@
 """Compares the times that `shardwise plan` computes with measured ones, and writes the page to benchmarks/results/.
 
-    .venv/bin/python benchmarks/planned_times.py [--what steps|generation|all] [--seconds S] [--machine-seconds S] [--only TEXT]
+    .venv/bin/python benchmarks/planned_times.py [--what steps|generation|all] [--seconds S] [--machine-seconds S] [--twice] [--only TEXT]
 
 `shardwise bench machine` measures the rates of one rank of all cores, or of two ranks, before the runs of each model; nothing is fitted to what is compared. Every combination of the lists below is planned and run: training
 steps, prompts, and a token of each text. A shared machine changes between two measurements: each run times a probe beside it, arithmetic
 or reading as many bytes as the weights have. If that has another rate than bench machine measured, by more than 10 %, both are measured again, up to three times.
+`--twice` runs everything again after the first pass. No plan can order two runs better than their own measurements do, so the page then counts the pairs that the second pass orders the other way, and judges the plan also by those
+that differ by more than 20 % in both.
 """
 
 import argparse
@@ -61,7 +63,7 @@ class Run:
 
     def __init__(self, directory, seconds, machine_seconds, only):
         self.directory, self.seconds, self.machine_seconds, self.only = directory, seconds, machine_seconds, only
-        self.rows = []
+        self.rows = {}
 
     def measure_machine(self, tp):
         self.machine = self.directory / f"machine-{tp}.json"
@@ -73,8 +75,12 @@ class Run:
         return path
 
     def add(self, what, ms, planned_ms, probe):
-        self.rows.append(dict(what=what, ms=ms, planned=planned_ms, error=planned_ms / ms - 1, probe=probe))
+        """Adds a row, or the second measurement of one."""
         print(f"{what}: {ms:.2f} ms, planned {planned_ms:.2f} ({planned_ms / ms - 1:+.1%}), probe {probe:.2f}", file=sys.stderr, flush=True)
+        if what in self.rows:
+            self.rows[what]["again"] = ms
+        else:
+            self.rows[what] = dict(what=what, ms=ms, planned=planned_ms, error=planned_ms / ms - 1, probe=probe, again=None)
 
     def measured_on_the_same_machine(self, tp, arguments, probes):
         """Runs a benchmark; `probes` returns its probes' rates as parts of the machine's. Measures both again if they differ."""
@@ -133,13 +139,30 @@ class Run:
                              f"{tp} rank{'s' * (tp > 1)}, {of['format']}", case["step"]["median_us"] / 1e3, 1e3 * seconds, self.read_probe(of))
 
 
+def apart(rows, key):
+    """Returns the pairs of rows whose times differ by more than 20 %."""
+    return [(a, b) for a, b in itertools.combinations(rows, 2) if max(a[key], b[key]) > 1.2 * min(a[key], b[key])]
+
+
+def disagree(pairs, one, other):
+    """Returns how many pairs of rows have another order by one time than by the other."""
+    return sum((a[one] < b[one]) != (a[other] < b[other]) for a, b in pairs)
+
+
 def summary(rows):
     """Returns a sentence on the errors of some rows, and on pairs of them that the plan orders the other way."""
     errors = sorted(abs(row["error"]) for row in rows)
-    apart = [(a, b) for a, b in itertools.combinations(rows, 2) if max(a["ms"], b["ms"]) > 1.2 * min(a["ms"], b["ms"])]
-    wrong = sum((a["ms"] < b["ms"]) != (a["planned"] < b["planned"]) for a, b in apart)
-    return (f"mean error {sum(errors) / len(errors):.1%} over {len(rows)}, median {errors[len(errors) // 2]:.1%}, largest "
-            f"{errors[-1]:.1%}; of {len(apart)} pairs that differ by more than 20 %, {wrong} are planned in the other order")
+    pairs = apart(rows, "ms")
+    text = (f"mean error {sum(errors) / len(errors):.1%} over {len(rows)}, median {errors[len(errors) // 2]:.1%}, largest "
+            f"{errors[-1]:.1%}; of {len(pairs)} pairs that differ by more than 20 %, {disagree(pairs, 'ms', 'planned')} are planned in "
+            "the other order")
+    if rows[0]["again"]:
+        changes = sorted(abs(row["again"] / row["ms"] - 1) for row in rows)
+        both = [(a, b) for a, b in pairs if apart((a, b), "again") and (a["ms"] < b["ms"]) == (a["again"] < b["again"])]
+        text += (f"; {disagree(pairs, 'ms', 'again')} had the other order when they were measured again (mean change "
+                 f"{sum(changes) / len(changes):.1%}, largest {changes[-1]:.1%}); of {len(both)} that differ by more than 20 % the same "
+                 f"way both times, {disagree(both, 'ms', 'planned')} are planned in the other order")
+    return text
 
 
 def page(rows, command):
@@ -152,8 +175,9 @@ def page(rows, command):
             same = [row for row in of_kind if abs(math.log(row["probe"])) < math.log(1.1)]
             if 1 < len(same) < len(of_kind):
                 lines.append(f"  - those whose probe has the machine's rate to 10 %: {summary(same)}")
-    lines += ["", "| | measured ms | planned ms | error | probe's rate then and now |", "|---|---|---|---|---|"]
-    lines += ["| {what} | {ms:.2f} | {planned:.2f} | {error:+.1%} | {probe:.2f} |".format(**row) for row in rows]
+    lines += ["", "| | measured ms | and again | planned ms | error | probe's rate then and now |", "|---|---|---|---|---|---|"]
+    lines += ["| {what} | {ms:.2f} | {second} | {planned:.2f} | {error:+.1%} | {probe:.2f} |".format(
+        second=f"{row['again']:.2f}" if row["again"] else "", **row) for row in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -162,16 +186,18 @@ def main():
     parser.add_argument("--what", choices=("steps", "generation", "all"), default="all", help="what to compare [all]")
     parser.add_argument("--seconds", type=float, default=3, help="of measuring one dtype or format [3]")
     parser.add_argument("--machine-seconds", type=float, default=0.2, help="of measuring an operation at one size [0.2]")
+    parser.add_argument("--twice", action="store_true", help="measure everything a second time")
     parser.add_argument("--only", default="", help="run those whose description has this text, and write no page")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         directory = pathlib.Path(scratch)
         compared = Run(directory, args.seconds, args.machine_seconds, args.only)
-        if args.what != "generation":
-            compared.steps()
-        if args.what != "steps":
-            compared.generation()
-    text = page(compared.rows, " ".join(["benchmarks/planned_times.py", *sys.argv[1:]]))
+        for _ in range(1 + args.twice):
+            if args.what != "generation":
+                compared.steps()
+            if args.what != "steps":
+                compared.generation()
+    text = page(list(compared.rows.values()), " ".join(["benchmarks/planned_times.py", *sys.argv[1:]]))
     print(text)
     if not args.only:
         result_path("planned_times", "md").write_text(text)
