@@ -39,6 +39,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   parallel/collectives.h
   parallel/column_product.h
   parallel/deferred_reduction.h
+  parallel/flat_gradients.h
   parallel/gradient_sync.h
   parallel/parameter.h
   parallel/placement.h

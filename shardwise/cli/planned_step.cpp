@@ -18,8 +18,10 @@ namespace {
 constexpr double kLongRunSeconds = 60;
 
 /// Returns whether plan/ has the time of such steps.
-bool has_planned_time(const plan::TrainingTask& task, bool splits_batches, const comm::Group& group) {
-  return group.device().is_cpu() && task.element_bytes <= 4 && ranks_share_memory(group) && !splits_batches &&
+bool has_planned_time(const plan::TrainingTask& task, const train::TrainOptions& options,
+                      const comm::Group& group) {
+  return group.device().is_cpu() && task.element_bytes <= 4 && ranks_share_memory(group) &&
+         !options.split_batch && options.dp == 1 &&
          task.batch_size <= plan::kMostTokens / task.sequence_length;
 }
 
@@ -55,7 +57,7 @@ StepTimes planned_steps(const train::Job& job, const comm::Group& group) {
   const train::TrainOptions& options = job.options();
   const plan::TrainingTask task = training_task(job.config(), options);
   StepTimes times{.ranks = group.size(),
-                  .is_planned_for = has_planned_time(task, options.split_batch, group),
+                  .is_planned_for = has_planned_time(task, options, group),
                   .steps = options.last_step() - job.first_step()};
   if (!times.is_planned_for) return times;
   const std::optional<plan::Machine> machine = saved_machine("train", ranks_of(group));

@@ -37,8 +37,8 @@ struct StepTimes {
   std::optional<double> median() const;
 };
 
-/// Returns the planned times of a run on the ranks of `group`, without measured ones. Split batches
-/// and ranks over MPI are not planned.
+/// Returns the planned times of a run on the ranks of `group`, without measured ones. Split batches,
+/// several replicas, fp64 and ranks over MPI are not planned.
 StepTimes planned_steps(const train::Job& job, const comm::Group& group);
 
 /// Returns "; planned time: 12.3 ms a step, 2.46 s for 200 steps", or "" without a plan.

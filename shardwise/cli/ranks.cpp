@@ -89,12 +89,22 @@ void validate(const std::string& command, const RankOptions& options) {
                     " [SW0016]");
 }
 
-launch::LaunchContext launch_context_for(int64_t tp) {
+launch::LaunchContext launch_context_for(int64_t ranks) {
   const launch::LaunchContext context = launch::launch_context_from_env();
-  if (context.launcher != launch::LaunchContext::Launcher::self) launch::check_world_size(context, tp);
-  launch::check_nodes(context, tp);
+  if (context.launcher != launch::LaunchContext::Launcher::self) {
+    launch::check_world_size(context, ranks);
+  } else if (ranks > 0) {  // other numbers have messages of their flags
+    launch::check_started_ranks(ranks);
+  }
+  launch::check_nodes(context, ranks);
   launch::check_thread_variables();
   return context;
+}
+
+int64_t replicas_left(int64_t tp) {
+  const launch::LaunchContext context = launch::launch_context_from_env();
+  const bool divides = tp >= 1 && context.world_size % tp == 0;
+  return context.launcher != launch::LaunchContext::Launcher::self && divides ? context.world_size / tp : 1;
 }
 
 launch::LaunchOptions launch_options(const std::vector<std::string>& argv) {
@@ -104,13 +114,16 @@ launch::LaunchOptions launch_options(const std::vector<std::string>& argv) {
           }};
 }
 
-int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body) {
-  if (job.context.launcher == launch::LaunchContext::Launcher::self && job.tp > 1) {
-    return launch::launch_ranks(static_cast<int>(job.tp), job.argv, launch_options(job.argv));
+namespace {
+
+/// Runs `body` on every rank, with the group of all ranks in the memory of the host.
+int run_on_host_group(const RankJob& job, const std::function<void(const comm::Group& host)>& body) {
+  if (job.context.launcher == launch::LaunchContext::Launcher::self && job.ranks > 1) {
+    return launch::launch_ranks(static_cast<int>(job.ranks), job.argv, launch_options(job.argv));
   }
   const comm::Group group = join_or_name_rank(job);
   try {
-    body(device::connect(job.options.device, group));
+    body(group);
   } catch (const base::CollectiveError& error) {
     print_collective_error(error, group);
     launch::shutdown();
@@ -125,6 +138,32 @@ int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&
   }
   launch::shutdown();
   return 0;
+}
+
+/// Connects one group of a mesh on the job's device. `host` and `world` have all ranks.
+comm::Group connect_part(const RankJob& job, const std::string& name, const std::vector<int>& ranks,
+                         const comm::Group& host, const comm::Group& world) {
+  if (std::ssize(ranks) == world.size()) return world;
+  if (ranks.size() == 1) return comm::Group(world.device());
+  return device::connect(job.options.device,
+                         launch::connect_group(job.context, name, ranks, timeout_of(job.options), &host));
+}
+
+}  // namespace
+
+int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body) {
+  return run_on_host_group(job,
+                           [&](const comm::Group& host) { body(device::connect(job.options.device, host)); });
+}
+
+int run_on_mesh(const RankJob& job, const MakeMesh& make_mesh,
+                const std::function<void(const comm::Mesh&)>& body) {
+  return run_on_host_group(job, [&](const comm::Group& host) {
+    const comm::Group world = device::connect(job.options.device, host);
+    body(make_mesh([&](const std::string& name, const std::vector<int>& ranks) {
+      return connect_part(job, name, ranks, host, world);
+    }));
+  });
 }
 
 }  // namespace shardwise::cli

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "shardwise/cli/flags.h"
-#include "shardwise/comm/group.h"
+#include "shardwise/comm/mesh.h"
 #include "shardwise/config/config.h"
 #include "shardwise/launch/environment.h"
 #include "shardwise/launch/launch.h"
@@ -35,14 +35,18 @@ void add_device_flag(Flags& flags, RankOptions& options);
 void validate(const std::string& command, const RankOptions& options);
 
 /// Returns this process's rank and node in its job.
-/// Errors: c10::ValueError if another launcher started a number of ranks other than `tp`, or if the ranks are
-/// on several nodes and cannot be connected.
-launch::LaunchContext launch_context_for(int64_t tp);
+/// Errors: c10::ValueError if another launcher started a number of ranks other than `ranks`, if this process
+/// cannot start as many, or if the ranks are on several nodes and cannot be connected.
+launch::LaunchContext launch_context_for(int64_t ranks);
 
-/// A job of `tp` ranks. This process is one of them, or starts them by running `argv` again.
+/// Returns how many replicas of `tp` ranks the ranks of another launcher make; 1 if this process starts them,
+/// or if tp does not divide their number.
+int64_t replicas_left(int64_t tp);
+
+/// A job of `ranks` ranks. This process is one of them, or starts them by running `argv` again.
 struct RankJob {
   launch::LaunchContext context;
-  int64_t tp;
+  int64_t ranks;
   RankOptions options;
   std::vector<std::string> argv;
 };
@@ -52,8 +56,16 @@ launch::LaunchOptions launch_options(const std::vector<std::string>& argv);
 
 /// Runs `body(group)` on every rank of the job, with a group on the job's device, and returns the job's exit
 /// code. A process started by hand
-/// becomes the launcher if tp is above 1. If `body` throws a base::CollectiveError, rank 0 prints it and the
-/// exit code is 2. Errors: the other errors of `body`, after aborting the group.
+/// becomes the launcher if there are several ranks. If `body` throws a base::CollectiveError, rank 0 prints
+/// it and the exit code is 2. Errors: the other errors of `body`, after aborting the group.
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body);
+
+/// Makes the mesh of a job from a function that connects its groups.
+using MakeMesh = std::function<comm::Mesh(const comm::Mesh::Connect& connect)>;
+
+/// As run_on_ranks, with the groups of a mesh on the job's device. A failure of one group ends all groups of
+/// its rank. Errors: also those of `make_mesh`.
+int run_on_mesh(const RankJob& job, const MakeMesh& make_mesh,
+                const std::function<void(const comm::Mesh&)>& body);
 
 }  // namespace shardwise::cli

@@ -18,6 +18,7 @@ Json run_json(const train::Job& job) {
           {"parameters", config::parameter_count(job.config())},
           {"dtype", job.config().dtype},
           {"tp", o.tp},
+          {"dp", o.dp},
           {"sequence_parallel", o.tp > 1 && o.sequence_parallel},
           {"recompute", o.recompute},
           {"layers", job.config().num_hidden_layers},
@@ -39,8 +40,8 @@ Json measured_json(const train::MemoryBreakdown& held) {
   Json classes{{"weights", held.weights},
                {"main gradients", held.main_gradients},
                {"optimizer", held.optimizer},
-               {"activations", held.peak_private - held.weights - held.main_gradients - held.optimizer}};
-  if (held.peak_symmetric_heap) classes["shared memory"] = *held.peak_symmetric_heap;
+               {"activations", held.peak_private - held.private_states()}};
+  if (held.peak_symmetric_heap) classes["shared memory"] = *held.peak_symmetric_heap - held.shared_gradients;
   return classes;
 }
 
@@ -50,7 +51,7 @@ Json planned_json(const plan::Peak& peak) {
           {"main gradients", states.main_gradients},
           {"optimizer", states.master_weights + states.optimizer_moments},
           {"activations", total(peak.private_memory.allocations, plan::Pool::private_memory)},
-          {"shared memory", peak.symmetric_heap_bytes()}};
+          {"shared memory", peak.symmetric_heap_bytes() - peak.shared_gradients()}};
 }
 
 Json rank_json(const train::MemoryBreakdown& held, const RankReport& of_rank) {

@@ -103,6 +103,7 @@ RunFile run_in(const Fields& run) {
   RunFile file{.description = any_text(run, "description"),
                .parameters = checked_count(run, "parameters", 1),
                .tp = checked_count(run, "tp", 1),
+               .dp = run.find("dp") ? checked_count(run, "dp", 1) : 1,
                .tokens_per_step = checked_count(run, "tokens_per_step", 1)};
   run.or_flag("sequence_parallel", file.sequence_parallel);
   const auto milliseconds_in = [&](const char* name) {
@@ -128,14 +129,14 @@ RunFile read_run(const std::string& path) {
                     " [SW0820]");
   const Fields fields(document, path + ": ");
   RunFile file = run_in(Fields(document["run"], path + ": run."));
-  const auto ranks = static_cast<size_t>(file.tp);
+  const auto ranks = static_cast<size_t>(file.tp * file.dp), shards = static_cast<size_t>(file.tp);
   for (const json& rank : list_in(fields, "ranks", ranks))
     file.ranks.push_back(rank_of(rank, path + ": ranks."));
   for (const json& step : list_in(fields, "steps"))
     file.steps.push_back(step_of(step, path + ": steps.", ranks));
   check_ascends(file.steps, path);
   for (const json& parameter : list_in(fields, "parameters"))
-    file.shapes.push_back(shapes_of(parameter, path + ": parameters.", ranks));
+    file.shapes.push_back(shapes_of(parameter, path + ": parameters.", shards));
   return file;
 }
 

@@ -69,6 +69,7 @@ Json run_json(const RunFile& run) {
           {"description", run.description},
           {"parameters", run.parameters},
           {"tp", run.tp},
+          {"dp", run.dp},
           {"sequence_parallel", run.sequence_parallel},
           {"tokens_per_second", tokens_per_second(run)},
           {"measured_ms", value_or_null(run.measured_ms)},

@@ -53,7 +53,8 @@ void add_model_flags(Flags& flags, TrainOptions& o) {
   flags.value("--model-config FILE", o.model_config,
               "Hugging Face config.json of a Llama, Mistral, Qwen2, Qwen3, Phi-3 or GPT-2");
   flags.value("--init DIR", o.init, "start at step 0 from the weights of this Hugging Face directory");
-  flags.value("--dtype NAME", o.dtype, "fp32; bf16 with fp32 master weights and gradients; or fp64, in which runs on "
+  flags.value("--dtype NAME", o.dtype,
+              "fp32; bf16 with fp32 master weights and gradients; or fp64, in which runs on "
               "different ranks compare to 1e-10 [fp32]");
   flags.values(
       "--freeze GLOB", o.freeze,
@@ -70,7 +71,7 @@ void add_step_flags(Flags& flags, TrainOptions& o) {
   flags.group("Steps");
   flags.value("--seq-len N", o.seq_len, "tokens per sequence [256]");
   flags.value("--batch-size N", o.batch_size, "sequences per micro-batch [8]");
-  flags.value("--grad-accum N", o.grad_accum, "micro-batches per step [1]");
+  flags.value("--grad-accum N", o.grad_accum, "micro-batches per step, over all replicas [--dp]");
   flags.value("--steps N", o.steps, "steps of the learning-rate schedule [200]");
   flags.value("--stop-after N", o.stop_after, "stop after this step, with the same schedule [--steps]");
   flags.value("--seed N", o.seed, "seed of initial weights, text windows and dropout [0]");
@@ -91,9 +92,12 @@ void add_optimizer_flags(Flags& flags, TrainOptions& o) {
               "maximum 2-norm of the gradient of all parameters; 0: no clipping [1]");
 }
 
-void add_rank_flags(Flags& flags, TrainOptions& o, RankOptions& ranks) {
+void add_rank_flags(Flags& flags, TrainOptions& o, std::optional<int64_t>& dp, RankOptions& ranks) {
   flags.group("Ranks");
   add_tp_flag(flags, o.tp);
+  flags.value("--dp,--data-parallel-size N", dp,
+              "replicas of the model, each on --tp ranks, which share the micro-batches of a step [1; under "
+              "torchrun, mpirun or srun, their ranks / --tp]");
   flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
                "shard activations between the layers along the sequence [on]");
   flags.value(
@@ -209,16 +213,16 @@ class Display {
 
 /// Returns the run's report, and with --report the records of its steps.
 std::pair<TrainReport, std::vector<train::StepRecord>> train_and_show(const train::Job& job,
-                                                                      const comm::Group& group) {
-  const PlannedMemories planned = planned_memory(planned_peaks(job, ranks_share_memory(group)));
-  const StepTimes times = planned_steps(job, group);
+                                                                      const comm::Mesh& mesh) {
+  const PlannedMemories planned = planned_memory(planned_peaks(job, mesh));
+  const StepTimes times = planned_steps(job, train::world_of(mesh));
   base::log_info(planned_memory_line(planned) + planned_text(times));
   Display display(job, planned, times);
   train::Summary summary = with_plan_in_error("train", planned, [&] {
     return train::run(
-        job, group, [&](const train::StepRecord& record) { display.show(record); }, [&] { display.start(); });
+        job, mesh, [&](const train::StepRecord& record) { display.show(record); }, [&] { display.start(); });
   });
-  TrainReport report = make_report(job, std::move(summary), display.times(), ranks_share_memory(group));
+  TrainReport report = make_report(job, std::move(summary), display.times(), mesh);
   return {std::move(report), display.records()};
 }
 
@@ -242,11 +246,19 @@ void log_resumption(const train::Job& job) {
     base::log_info("train: changes settings of the resumed run: " + resumption.changes);
 }
 
-void train_rank(const train::Job& job, const comm::Group& group, bool json) {
-  if (group.rank() > 0) {
-    const train::Summary summary =
-        with_plan_in_error("train", planned_memory(planned_peaks(job, ranks_share_memory(group))),
-                           [&] { return train::run(job, group, [](const train::StepRecord&) {}); });
+void warn_of_idle_replicas(const TrainOptions& o) {
+  if (o.grad_accum >= o.dp) return;
+  base::log_warning(fmt::format(
+      "train: --grad-accum should be at least --dp, or replicas have no micro-batch; got {} and {} [SW0864]",
+      int64_t(o.grad_accum), o.dp));
+}
+
+void train_rank(const train::Job& job, const comm::Mesh& mesh, bool json) {
+  const comm::Group& group = train::world_of(mesh);
+  if (mesh.rank() > 0) {
+    const train::Summary summary = with_plan_in_error("train", planned_memory(planned_peaks(job, mesh)), [&] {
+      return train::run(job, mesh, [](const train::StepRecord&) {});
+    });
     if (job.options().profile) report_profile("train", *job.options().profile, summary.profile, group);
     return;
   }
@@ -255,7 +267,9 @@ void train_rank(const train::Job& job, const comm::Group& group, bool json) {
   job.text().invalid_utf8().warn("train");
   log_resumption(job);
   base::log_info(describe(job));
-  const auto [report, steps] = train_and_show(job, group);
+  if (job.options().dp > 1) base::log_info(replicas_table(job.options()));
+  warn_of_idle_replicas(job.options());
+  const auto [report, steps] = train_and_show(job, mesh);
   base::log_info(to_text(report));
   if (job.options().profile) report_profile("train", *job.options().profile, report.summary.profile, group);
   if (json) print(to_json(report));
@@ -269,28 +283,37 @@ int train_command(const Call& call) {
   TrainOptions options;
   RankOptions ranks;
   AutoOptions automatic;
+  std::optional<int64_t> dp;
   bool json = false;
   Flags flags(
       "train",
-      "Trains a decoder-only Transformer on text, with tensor and sequence parallelism. Once shardwise "
+      "Trains a decoder-only Transformer on text, with tensor, sequence and data parallelism. Once shardwise "
       "bench machine --tp N --save has measured this host, runs of N ranks begin with their planned "
       "time.");
   add_text_flags(flags, options);
   add_model_flags(flags, options);
   add_step_flags(flags, options);
   add_optimizer_flags(flags, options);
-  add_rank_flags(flags, options, ranks);
+  add_rank_flags(flags, options, dp, ranks);
   add_auto_flags(flags, automatic, "--tp, --sequence-parallel and --recompute");
   add_result_flags(flags, options, json);
   if (!flags.parse(call.arguments)) return 0;
   validate("train", ranks);
   std::vector<std::string> argv = call.argv;
-  if (has_to_choose("train", automatic, ranks.device))
+  if (has_to_choose("train", automatic, ranks.device)) {
+    refuse_unplanned("train", dp.value_or(1) > 1, "--dp above 1");
     std::ranges::copy(choose_(options, flags, automatic), std::back_inserter(argv));
-  const launch::LaunchContext context = launch_context_for(options.tp);
+  } else {
+    options.dp = dp.value_or(replicas_left(options.tp));
+  }
+  const launch::LaunchContext context = launch_context_for(options.ranks());
   const train::Job job(options);  // before any rank starts; last, because it creates the --save directory
-  return run_on_ranks({context, options.tp, ranks, argv},
-                      [&](const comm::Group& group) { train_rank(job, group, json); });
+  return run_on_mesh(
+      {context, options.ranks(), ranks, argv},
+      [&](const comm::Mesh::Connect& connect) {
+        return train::connect_mesh(options, context.rank, context.world_size, connect);
+      },
+      [&](const comm::Mesh& mesh) { train_rank(job, mesh, json); });
 }
 
 }  // namespace shardwise::cli

@@ -17,10 +17,12 @@ using train::Summary;
 
 namespace {
 
-plan::Workload workload_of(const train::Job& job, bool shares_memory) {
+plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh) {
   const train::TrainOptions& o = job.options();
+  const bool shares_memory = ranks_share_memory(mesh.group(train::kTensorAxis));
   return {.config = job.config(),
           .tp = static_cast<int>(o.tp),
+          .dp = static_cast<int>(o.dp),
           .parallelism = o.sequence_parallel ? plan::Parallelism::tp_sp : plan::Parallelism::tp,
           .sequence_length = o.seq_len,
           .batch_size = o.batch_size,
@@ -35,15 +37,27 @@ plan::Workload workload_of(const train::Job& job, bool shares_memory) {
           .wgrad_operand_bytes = kernels::weight_gradient_operand_bytes()};
 }
 
-/// Returns the bytes that a rank sends in one optimizer step.
-int64_t step_bytes(const plan::Workload& workload, int64_t grad_accum, int rank) {
-  const auto passes = plan::micro_batch_communication(workload, rank).both();
-  return (grad_accum * passes + plan::optimizer_communication(workload, rank)).total().bytes;
+/// Returns the bytes that a rank of the job sends in one optimizer step.
+int64_t step_bytes(const plan::Workload& workload, const train::TrainOptions& options, int rank) {
+  const int replica = rank / workload.tp, part = rank % workload.tp;
+  const int64_t micro_batches = train::micro_batches_of(options, replica).size();
+  const auto passes = plan::micro_batch_communication(workload, part).both();
+  return (micro_batches * passes + plan::optimizer_communication(workload, part) +
+          plan::replica_communication(workload, part, replica))
+      .total()
+      .bytes;
 }
 
 /// Column heads of the table; `table_row` fills the columns, with "-" for what is not planned or counted.
 constexpr const char* kTableHead =
     "\nrank  peak memory      planned  sent per step      planned  copied per step  communication";
+
+/// Returns "3", "0 to 4" or "none".
+std::string numbers_text(const base::Range& numbers) {
+  if (numbers.size() == 0) return "none";
+  if (numbers.size() == 1) return fmt::format("{}", numbers.begin);
+  return fmt::format("{} to {}", numbers.begin, numbers.end - 1);
+}
 
 std::string table_row(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
@@ -78,22 +92,35 @@ PlannedMemories planned_in(const TrainReport& report) {
 std::string describe(const train::Job& job) {
   const train::TrainOptions& o = job.options();
   return fmt::format(
-      "train: {:.2f}M parameters ({}), {}, tp {}{}, steps {} to {} of {} x {} "
+      "train: {:.2f}M parameters ({}), {}, {}tp {}{}, steps {} to {} of {} x {} "
       "tokens",
       static_cast<double>(config::parameter_count(job.config())) / 1e6, job.config().dtype,
-      job.text().description(), o.tp, o.tp > 1 && o.sequence_parallel ? " with sequence parallelism" : "",
-      job.first_step() + 1, o.last_step(), o.batch_size * o.grad_accum, int64_t(o.seq_len));
+      job.text().description(), o.dp > 1 ? fmt::format("dp {}, ", o.dp) : "", o.tp,
+      o.tp > 1 && o.sequence_parallel ? " with sequence parallelism" : "", job.first_step() + 1,
+      o.last_step(), o.batch_size * o.grad_accum, int64_t(o.seq_len));
+}
+
+std::string replicas_table(const train::TrainOptions& options) {
+  std::string table = "train: replica  ranks      micro-batches of each step";
+  for (int replica = 0; replica < options.dp; ++replica) {
+    const base::Range dealt = train::micro_batches_of(options, replica);
+    const int64_t first = replica * options.tp;
+    table += fmt::format("\n{:>14}  {:<9}  {}", replica, numbers_text({first, first + options.tp}),
+                         numbers_text(dealt));
+  }
+  return table;
 }
 
 bool ranks_share_memory(const comm::Group& group) {
   return group.size() == 1 || group.has_symmetric_heap();
 }
 
-std::vector<plan::Peak> planned_peaks(const train::Job& job, bool shares_memory) {
-  const plan::Workload workload = workload_of(job, shares_memory);
+std::vector<plan::Peak> planned_peaks(const train::Job& job, const comm::Mesh& mesh) {
+  const plan::Workload workload = workload_of(job, mesh);
   std::vector<plan::Peak> peaks;
-  if (!shares_memory) return peaks;
-  for (int rank = 0; rank < workload.tp; ++rank) peaks.push_back(plan::training_peak(workload, rank));
+  if (!ranks_share_memory(train::world_of(mesh))) return peaks;
+  for (int rank = 0; rank < mesh.world_size(); ++rank)
+    peaks.push_back(plan::training_peak(workload, rank % workload.tp));
   return peaks;
 }
 
@@ -108,12 +135,12 @@ std::string planned_memory_line(const PlannedMemories& planned) {
                          : "train: " + to_text(planned);
 }
 
-TrainReport make_report(const train::Job& job, Summary summary, StepTimes times, bool shares_memory) {
-  const plan::Workload workload = workload_of(job, shares_memory);
-  const std::vector<plan::Peak> peaks = planned_peaks(job, shares_memory);
+TrainReport make_report(const train::Job& job, Summary summary, StepTimes times, const comm::Mesh& mesh) {
+  const plan::Workload workload = workload_of(job, mesh);
+  const std::vector<plan::Peak> peaks = planned_peaks(job, mesh);
   TrainReport report{std::move(summary), {}, std::move(times)};
-  for (int rank = 0; rank < workload.tp; ++rank) {
-    RankReport::Expected expected{step_bytes(workload, job.options().grad_accum, rank), std::nullopt};
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    RankReport::Expected expected{step_bytes(workload, job.options(), rank), std::nullopt};
     if (!peaks.empty()) expected.peak = peaks[size_t(rank)];
     report.ranks.push_back({report.summary.last.usage[rank], std::move(expected)});
   }

@@ -29,18 +29,21 @@ struct TrainReport {
 
 /// Returns one line with model, text, ranks and steps.
 std::string describe(const train::Job& job);
+/// Returns a line for each replica with its ranks and its micro-batches of a step.
+std::string replicas_table(const train::TrainOptions& options);
 
 /// Returns whether the ranks share memory, or there is one. Memory is planned for such groups only.
 bool ranks_share_memory(const comm::Group& group);
 /// Returns the planned peak of each rank; empty over MPI, whose buffers plan/ does not model.
-std::vector<plan::Peak> planned_peaks(const train::Job& job, bool shares_memory);
+std::vector<plan::Peak> planned_peaks(const train::Job& job, const comm::Mesh& mesh);
 /// Returns the sizes of the peaks.
 PlannedMemories planned_memory(const std::vector<plan::Peak>& peaks);
 /// Returns a line with the planned peak of each rank, or with the reason why there is none.
 std::string planned_memory_line(const PlannedMemories& planned);
 
-/// Makes the report; `shares_memory` is that of the group.
-TrainReport make_report(const train::Job& job, train::Summary summary, StepTimes times, bool shares_memory);
+/// Makes the report.
+TrainReport make_report(const train::Job& job, train::Summary summary, StepTimes times,
+                        const comm::Mesh& mesh);
 /// Returns the human-readable summary and a table over the ranks.
 std::string to_text(const TrainReport& report);
 /// Returns one line of JSON.

@@ -98,5 +98,9 @@ inline Counters operator-(const Counters& after, const Counters& before) {
   difference.waiting_ns -= before.waiting_ns;
   return difference;
 }
+/// Returns what two groups have counted together.
+inline Counters operator+(const Counters& a, const Counters& b) {
+  return a - (Counters{} - b);
+}
 
 }  // namespace shardwise::comm

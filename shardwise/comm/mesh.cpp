@@ -102,4 +102,10 @@ const Group& Mesh::group(const Names& axes) const {
   return found->second;
 }
 
+std::vector<Group> Mesh::groups() const {
+  std::vector<Group> all;
+  for (const auto& [members, group] : *groups_) all.push_back(group);
+  return all;
+}
+
 }  // namespace shardwise::comm

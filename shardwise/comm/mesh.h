@@ -58,6 +58,8 @@ class Mesh {
   const Group& group(const std::string& axis) const { return group(Names{axis}); }
   /// Returns the group of combined axes. Errors: c10::ValueError if it was not made.
   const Group& group(const Names& axes) const;
+  /// Returns every group of this mesh and its views once.
+  std::vector<Group> groups() const;
 
  private:
   using Groups = std::map<std::vector<int>, Group>;  // by their ranks

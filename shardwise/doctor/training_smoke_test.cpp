@@ -69,7 +69,7 @@ CheckedRun::CheckedRun(const train::TrainOptions& options, const comm::Group& gr
     : job_(options),
       group_(group),
       run_config_(run_config_of(job_)),
-      trainer_(job_, group),
+      trainer_(job_, train::one_replica(group)),
       formula_(trainer_, job_.options()) {}
 
 train::StepRecord CheckedRun::step() {
@@ -157,7 +157,7 @@ std::string differing_full(const Trainer& live, const Trainer* single, const com
 class ResumedRun {
  public:
   ResumedRun(const train::TrainOptions& options, const comm::Group& group)
-      : job_(options), trainer_(job_, group) {}
+      : job_(options), trainer_(job_, train::one_replica(group)) {}
   Trainer& trainer() { return trainer_; }
 
  private:

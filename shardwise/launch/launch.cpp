@@ -226,10 +226,14 @@ int Launcher::exit_code() const {
 
 }  // namespace
 
-int launch_ranks(int ranks, const std::vector<std::string>& argv, const LaunchOptions& options) {
+void check_started_ranks(int64_t ranks) {
   using comm::shm::kMaxRanks;  // else each of the ranks would refuse its group, once all are started
   TORCH_CHECK_VALUE(ranks >= 1 && ranks <= kMaxRanks, "launch: a job must have from 1 to ", kMaxRanks,
                     " ranks; got ", ranks, " [SW0123]");
+}
+
+int launch_ranks(int ranks, const std::vector<std::string>& argv, const LaunchOptions& options) {
+  check_started_ranks(ranks);
   Launcher launcher;
   if (options.before_start) options.before_start();
   launcher.start({argv, options.main, new_job_name(), base::Secret::random(), ranks, launcher.mask_before()});

@@ -3,6 +3,7 @@
 // A rank reads its rank and job from the environment (environment.h) and connects to the others through their
 // transport (process_group.h); the launcher and the ranks exchange only signals and standard error.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -25,6 +26,10 @@ struct LaunchOptions {
   std::function<int()> main = {};
 };
 
+/// Checks how many ranks launch_ranks is to start. Errors: c10::ValueError if `ranks` is not from 1 to
+/// comm::shm::kMaxRanks.
+void check_started_ranks(int64_t ranks);
+
 /// Runs this program again, once per rank, waits until all ranks have exited and returns the exit code of the
 /// job: 0 if every rank returned 0; 3 if one returned 3 and none failed; 2 if one returned 2 (a usage error);
 /// 1 for every other failure; 128 plus the signal's number if this process received SIGINT, SIGTERM or
@@ -42,8 +47,8 @@ struct LaunchOptions {
 /// former handlers are back. A program that remembers signals for later checks in `before_start` that none
 /// has arrived.
 ///
-/// Errors: c10::ValueError if `ranks` is not from 1 to comm::shm::kMaxRanks; c10::Error if the system cannot
-/// start more processes; those of `before_start`.
+/// Errors: those of check_started_ranks and of `before_start`; c10::Error if the system cannot start more
+/// processes.
 int launch_ranks(int ranks, const std::vector<std::string>& argv, const LaunchOptions& options = {});
 
 }  // namespace shardwise::launch

@@ -163,6 +163,10 @@ double gradient_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group&
 Tensor synced_square_norm_(const ParamSpecs& specs, const comm::Group& group) {
   base::enter_part("");
   sync_gradients_(specs, group);
+  return square_norm(specs, group);
+}
+
+Tensor square_norm(const ParamSpecs& specs, const comm::Group& group) {
   return unrooted_norm(specs, NormOrder::two, group);
 }
 

@@ -20,6 +20,10 @@ double gradient_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group&
 /// Synchronizes the gradients (sync_gradients_) and returns their 2-norm (gradient_norm).
 double synced_norm_(const ParamSpecs& specs, const comm::Group& group);
 
+/// Returns the square of gradient_norm's 2-norm, [1] fp64 on the group's device, for which the host does not
+/// wait. Cost: as gradient_norm.
+at::Tensor square_norm(const ParamSpecs& specs, const comm::Group& group);
+
 /// Synchronizes the gradients and returns the square of their 2-norm, [1] fp64 on the group's device, for
 /// which the host does not wait.
 at::Tensor synced_square_norm_(const ParamSpecs& specs, const comm::Group& group);

@@ -74,13 +74,10 @@ void verify_equal(const GatheredRows& rows, const char* what, const Step& step) 
   verify_equal(at::cat(by_rank), what, step);
 }
 
-void verify_replicas(const ParamSpecs& specs, const comm::Group& group) {
-  if (group.size() == 1) return;
-  std::vector<Replica> replicas;
-  for (const ParamSpec& spec : specs) {
-    append_replicas_of(spec.parameter->value, *spec.parameter, "", group, replicas);
-    append_replicas_of(spec.parameter->main_grad, *spec.parameter, "'s gradient", group, replicas);
-  }
+namespace {
+
+/// Compares the hashes of each replica over its holders. `holder`: what they are in the message. Collective.
+void check_equal(const std::vector<Replica>& replicas, const char* holder, const comm::Group& group) {
   std::vector<uint64_t> local;
   for (const Replica& replica : replicas) local.push_back(replica.hash);
   const std::vector<uint64_t> all = comm::gather_values(local, group);
@@ -89,10 +86,35 @@ void verify_replicas(const ParamSpecs& specs, const comm::Group& group) {
     const auto& [parameter, which, holders, hash] = replicas[i];
     for (const int rank : holders) {
       TORCH_CHECK(hash_on(rank, i) == hash_on(holders[0], i), "verify: ", parameter->name, which,
-                  " must be equal on every rank that holds it; rank ", rank, "'s differs from rank ",
-                  holders[0], "'s [SW0347]");
+                  " must be equal on every rank that holds it; ", holder, " ", rank, "'s differs from ",
+                  holder, " ", holders[0], "'s [SW0347]");
     }
   }
+}
+
+}  // namespace
+
+void verify_replicas(const ParamSpecs& specs, const comm::Group& group) {
+  if (group.size() == 1) return;
+  std::vector<Replica> replicas;
+  for (const ParamSpec& spec : specs) {
+    append_replicas_of(spec.parameter->value, *spec.parameter, "", group, replicas);
+    append_replicas_of(spec.parameter->main_grad, *spec.parameter, "'s gradient", group, replicas);
+  }
+  check_equal(replicas, "rank", group);
+}
+
+void verify_data_replicas(const ParamSpecs& specs, const comm::Group& group) {
+  if (group.size() == 1) return;
+  std::vector<Replica> replicas;
+  for (const ParamSpec& spec : specs) {
+    const Parameter& parameter = *spec.parameter;
+    replicas.push_back({&parameter, "", all_ranks(group.size()), hash_of_bits(parameter.value)});
+    if (parameter.main_grad.defined())
+      replicas.push_back(
+          {&parameter, "'s gradient", all_ranks(group.size()), hash_of_bits(parameter.main_grad)});
+  }
+  check_equal(replicas, "dp rank", group);
 }
 
 }  // namespace shardwise::parallel

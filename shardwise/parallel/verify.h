@@ -23,4 +23,8 @@ void verify_equal(const GatheredRows& rows, const char* what, const Step& step);
 /// Errors: c10::Error on every rank, naming the first parameter that differs and the two ranks.
 void verify_replicas(const ParamSpecs& specs, const comm::Group& group);
 
+/// Compares the values and the main gradients of all parameters over the data-parallel ranks of `group`,
+/// which hold the same shards. Otherwise as verify_replicas.
+void verify_data_replicas(const ParamSpecs& specs, const comm::Group& group);
+
 }  // namespace shardwise::parallel

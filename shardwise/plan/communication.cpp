@@ -10,6 +10,15 @@
 namespace shardwise::plan {
 namespace {
 
+/// An all_reduce over `ranks` ranks, of which this is number `rank`.
+Collectives all_reduce_over(int ranks, int rank, int64_t elements, int64_t element_bytes) {
+  Collectives one;
+  if (ranks == 1) return one;
+  const int64_t local = base::Split::even("message", elements, ranks).range(rank).size();
+  one.all_reduce = {1, (local * (ranks - 1) + elements - local) * element_bytes};
+  return one;
+}
+
 /// The bytes that one rank sends in each collective.
 class Costs {
  public:
@@ -17,8 +26,7 @@ class Costs {
       : workload_(workload), rank_(rank), shard_(rank_shard(workload, rank)) {}
 
   Collectives all_reduce(int64_t elements, int64_t element_bytes) const {
-    const int64_t local = base::Split::even("message", elements, workload_.tp).range(rank_).size();
-    return once(&Collectives::all_reduce, (local * (workload_.tp - 1) + elements - local) * element_bytes);
+    return all_reduce_over(workload_.tp, rank_, elements, element_bytes);
   }
   /// Gathers the sequence shards of rows of `features`.
   Collectives all_gather(int64_t features) const {
@@ -176,6 +184,14 @@ Collectives optimizer_communication(const Workload& workload, int rank) {
   const Collectives sync =
       elements > 0 ? costs.all_reduce(elements, workload.accumulator_bytes()) : Collectives{};
   return sync + costs.all_reduce(1, /*element_bytes=*/8);
+}
+
+Collectives replica_communication(const Workload& workload, int rank, int replica) {
+  int64_t elements = 0;
+  for (const LocalParameter& parameter : local_parameters(workload, rank))
+    if (parameter.is_trained) elements += parameter.elements;
+  return all_reduce_over(workload.dp, replica, elements, workload.accumulator_bytes()) +
+         all_reduce_over(workload.dp, replica, 1, /*element_bytes=*/8);
 }
 
 }  // namespace shardwise::plan

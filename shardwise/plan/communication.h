@@ -65,6 +65,10 @@ Passes micro_batch_communication(const Workload& workload, int rank);
 /// (parameters.h), and one of a single element for the gradient norm.
 Collectives optimizer_communication(const Workload& workload, int rank);
 
+/// Returns the collectives that sum a step over replicas: one all_reduce of all main gradients of the shard,
+/// and one of the loss in fp64. `replica`: from 0 to dp − 1.
+Collectives replica_communication(const Workload& workload, int rank, int replica);
+
 /// Returns the number of elements in the first of these all_reduces.
 int64_t synchronized_elements(const Workload& workload);
 

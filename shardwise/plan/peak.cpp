@@ -95,7 +95,8 @@ Peak training_peak(const Workload& workload, int rank) {
     return *std::ranges::max_element(snapshots, {},
                                      [&](const MemorySnapshot& m) { return total(m.allocations, pool); });
   };
-  return {model_states(workload, rank), peak_of(Pool::private_memory), peak_of(Pool::symmetric_heap)};
+  return {model_states(workload, rank), peak_of(Pool::private_memory), peak_of(Pool::symmetric_heap),
+          workload.gradient_pool()};
 }
 
 }  // namespace shardwise::plan

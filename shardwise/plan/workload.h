@@ -31,6 +31,7 @@ enum class Pool { private_memory, symmetric_heap };
 struct Workload {
   config::Config config;  // of the model
   int tp = 1;             // ranks of tensor parallelism
+  int dp = 1;             // replicas, which sum main gradients in their symmetric heap
   int64_t cp = 1;         // ranks of context parallelism, which split the sequence before tp does
   int64_t ep = 1;         // ranks of expert parallelism, which split the experts of a block
   Parallelism parallelism = Parallelism::tp_sp;  // TP or TP+SP
@@ -69,6 +70,11 @@ struct Workload {
   /// The pool of partial sums that the ranks reduce.
   Pool partial_sum_pool() const {
     return tp > 1 && column_input_storage == ColumnInputStorage::shard_in_place ? Pool::symmetric_heap
+                                                                                : Pool::private_memory;
+  }
+  /// The pool of main gradients.
+  Pool gradient_pool() const {
+    return dp > 1 && column_input_storage == ColumnInputStorage::shard_in_place ? Pool::symmetric_heap
                                                                                 : Pool::private_memory;
   }
   /// The pool of column-parallel inputs: peers read those of TP+SP.

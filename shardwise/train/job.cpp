@@ -32,6 +32,8 @@ std::optional<path> resumed_by(const TrainOptions& options) {
 
 ResumedOptions validated(const TrainOptions& given, const std::optional<path>& resumed) {
   ResumedOptions result = resumed ? resumed_options(given, *resumed) : ResumedOptions{given};
+  base::Setting<int64_t>& grad_accum = result.options.grad_accum;
+  if (!resumed && !grad_accum.is_given()) grad_accum = base::Default{given.dp};
   validate(result.options);
   return result;
 }

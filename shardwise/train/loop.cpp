@@ -66,10 +66,13 @@ StepRecord step(Trainer& trainer, const Job& job, base::Profile& profile) {
   return trainer.step();
 }
 
-/// The saves of a run, at most one of which is pending. All calls but the last are collective.
+/// The saves of a run, at most one of which is pending. All calls but the last are collective over the ranks
+/// of a replica, of which the first one saves.
 class Saves {
  public:
+  explicit Saves(const comm::Mesh& mesh) : saves_(mesh.coordinate(kDataAxis) == 0) {}
   void begin(Trainer& trainer, const TrainOptions& options) {
+    if (!saves_) return;
     finish();
     pending_.emplace(trainer.begin_save(*options.save, options.keep.value_or(kKeep)));
   }
@@ -86,6 +89,7 @@ class Saves {
   const std::optional<std::filesystem::path>& last() const { return last_; }
 
  private:
+  bool saves_;
   std::optional<checkpoint::PendingSave> pending_;
   std::optional<std::filesystem::path> last_;
 };
@@ -102,22 +106,24 @@ StepRecord step(Trainer& trainer, const Job& job, base::Profile& profile, Saves&
 
 }  // namespace
 
-Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, const OnStart& on_start) {
+Summary run(const Job& job, const comm::Mesh& mesh, const OnStep& on_step, const OnStart& on_start) {
   const TrainOptions& options = job.options();
-  check_split_batch_backend(options, group);
-  check_overlap(options.overlap, group);
-  const std::optional<checkpoint::RunLock> lock = lock_save_directory(job, group);
-  Trainer trainer(job, group);
-  if (trainer.load_cost()) log_load(job, *trainer.load_cost(), group);
+  const comm::Group& world = world_of(mesh);
+  check_split_batch_backend(options, mesh.group(kTensorAxis));
+  check_overlap(options.overlap, mesh.group(kTensorAxis));
+  const std::optional<checkpoint::RunLock> lock = lock_save_directory(job, world);
+  Trainer trainer(job, mesh);
+  if (trainer.load_cost() && mesh.coordinate(kDataAxis) == 0)
+    log_load(job, *trainer.load_cost(), mesh.group(kTensorAxis));
   if (on_start) on_start();
   const base::Stopwatch watch;
   Summary summary;
   summary.load = trainer.load_cost();
-  Saves saves;
-  bool is_overlap_logged = log_overlap(trainer.overlap(), group);
+  Saves saves(mesh);
+  bool is_overlap_logged = log_overlap(trainer.overlap(), world);
   while (trainer.steps_done() < options.last_step()) {
     StepRecord record = step(trainer, job, summary.profile, saves);
-    if (!is_overlap_logged) is_overlap_logged = log_overlap(trainer.overlap(), group);
+    if (!is_overlap_logged) is_overlap_logged = log_overlap(trainer.overlap(), world);
     if (job.windows().validation_count() > 0 &&
         is_due(record.step, options.eval_every, options.last_step())) {
       record.val_loss = trainer.evaluate();
@@ -133,7 +139,7 @@ Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, con
   summary.steps = trainer.steps_done() - job.first_step();
   summary.seconds = watch.seconds();
   summary.shard_report =
-      make_shard_report(trainer.weights().used_parameters(), trainer.optimizer().state(), group);
+      make_shard_report(trainer.weights().used_parameters(), trainer.optimizer().state(), mesh);
   return summary;
 }
 

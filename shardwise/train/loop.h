@@ -6,6 +6,7 @@
 #include "shardwise/base/profile.h"
 #include "shardwise/checkpoint/load_cost.h"
 #include "shardwise/train/job.h"
+#include "shardwise/train/mesh.h"
 #include "shardwise/train/record.h"
 #include "shardwise/train/shard_report.h"
 
@@ -15,7 +16,7 @@ namespace shardwise::train {
 /// its first step.
 using OnStart = std::function<void()>;
 
-/// Called after every step on every rank.
+/// Called after every step on every rank of the job.
 using OnStep = std::function<void(const StepRecord&)>;
 
 /// The steps of a run that --profile records: after two that are slower because buffers and pages are new.
@@ -32,9 +33,10 @@ struct Summary {
   base::Profile profile;                       // of this rank, with --profile
 };
 
-/// Runs the job (collective). A save is synced to the disk while the next steps run, and published after the
-/// first of them by whose end all ranks have synced it. Errors: as Trainer's; checkpoints that were published
-/// before remain valid, and NotFiniteError publishes the pending one.
-Summary run(const Job& job, const comm::Group& group, const OnStep& on_step, const OnStart& on_start = {});
+/// Runs the job (collective) on the ranks of `mesh`, that of connect_mesh or one_replica. A save is synced to
+/// the disk while the next steps run, and published after the first of them by whose end all ranks have
+/// synced it. Errors: as Trainer's; checkpoints that were published before remain valid, and NotFiniteError
+/// publishes the pending one.
+Summary run(const Job& job, const comm::Mesh& mesh, const OnStep& on_step, const OnStart& on_start = {});
 
 }  // namespace shardwise::train

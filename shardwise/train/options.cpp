@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "shardwise/base/error.h"
 #include "shardwise/nn/split_batch.h"
@@ -38,7 +39,8 @@ void check_model(const TrainOptions& o) {
   TORCH_CHECK_VALUE(!o.resume || !o.init,
                     "train: --resume and --init are mutually exclusive; got both [SW0024]");
   TORCH_CHECK_VALUE(!o.dtype || *o.dtype == "fp32" || *o.dtype == "bf16" || *o.dtype == "fp64",
-                    "train: --dtype must be fp32, bf16 or fp64; got ", base::shortened(*o.dtype), " [SW0025]");
+                    "train: --dtype must be fp32, bf16 or fp64; got ", base::shortened(*o.dtype),
+                    " [SW0025]");
   in_unit_interval("--dropout", o.dropout);
   in_unit_interval("--attention-dropout", o.attention_dropout);
   in_unit_interval("--label-smoothing", o.label_smoothing);
@@ -68,12 +70,13 @@ void check_tokens_per_step(const TrainOptions& o) {
 }
 
 void check_steps(const TrainOptions& o) {
+  at_least("--tp", o.tp, 1);
+  at_least("--dp", o.dp, 1);  // before --grad-accum, whose default it is
   at_least("--seq-len", o.seq_len, 1);
   at_least("--batch-size", o.batch_size, 1);
   at_least("--grad-accum", o.grad_accum, 1);
   check_tokens_per_step(o);
   at_least("--steps", o.steps, 1);
-  at_least("--tp", o.tp, 1);
   recompute_of(o.recompute);
   const OverlapChoice checked(o.overlap);  // throws for another word
   if (o.split_batch) check_split_batch(o);
@@ -120,6 +123,11 @@ void check_results(const TrainOptions& o) {
 
 int64_t TrainOptions::warmup_steps() const {
   return warmup.value_or(std::min<int64_t>(100, steps / 10));
+}
+
+int64_t TrainOptions::ranks() const {
+  int64_t product = 0;
+  return __builtin_mul_overflow(tp, dp, &product) ? std::numeric_limits<int64_t>::max() : product;
 }
 
 base::Recompute recompute_of(const std::string& mode) {

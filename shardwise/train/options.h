@@ -35,10 +35,11 @@ struct TrainOptions {
   // Steps.
   base::Setting<int64_t> seq_len = base::Default{256};   // tokens per sequence
   base::Setting<int64_t> batch_size = base::Default{8};  // sequences per micro-batch
-  base::Setting<int64_t> grad_accum = base::Default{1};  // micro-batches per optimizer step
-  base::Setting<int64_t> steps = base::Default{200};     // the last step of the learning rate schedule
-  std::optional<int64_t> stop_after;                     // ends the run at this step; unset: at `steps`
-  base::Setting<uint64_t> seed = base::Default{0};       // of weights, windows and dropout
+  base::Setting<int64_t> grad_accum =
+      base::Default{1};  // micro-batches per optimizer step, over all replicas; unset: dp
+  base::Setting<int64_t> steps = base::Default{200};  // the last step of the learning rate schedule
+  std::optional<int64_t> stop_after;                  // ends the run at this step; unset: at `steps`
+  base::Setting<uint64_t> seed = base::Default{0};    // of weights, windows and dropout
 
   // Optimizer.
   base::Setting<double> lr = base::Default{1e-3};  // peak learning rate
@@ -51,7 +52,8 @@ struct TrainOptions {
   base::Setting<double> clip_grad = base::Default{1.0};     // maximum gradient norm; 0: no clipping
 
   // Ranks.
-  int64_t tp = 1;                  // number of ranks
+  int64_t tp = 1;                  // tensor-parallel ranks of each replica of the model
+  int64_t dp = 1;                  // replicas, which share the micro-batches of a step
   bool sequence_parallel = true;   // TP+SP rather than TP
   bool split_batch = false;        // overlap one half of a micro-batch with the other (Domino)
   std::string overlap = "auto";    // of collectives with GEMMs: auto, on or off
@@ -70,6 +72,8 @@ struct TrainOptions {
   std::optional<std::string> report;   // file of the run's summary in JSON
   std::optional<std::string> profile;  // file of the Chrome trace of steps
 
+  /// The number of ranks; the largest int64_t if that overflows.
+  int64_t ranks() const;
   /// The learning rate at the end of the schedule.
   double final_lr() const { return min_lr.value_or(lr / 10); }
   /// The length of the linear warm-up in steps.

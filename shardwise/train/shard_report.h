@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/train/mesh.h"
 #include "shardwise/train/optimizer.h"
 
 namespace shardwise::train {
@@ -20,19 +21,23 @@ struct ShardShapes {
 struct MemoryBreakdown {
   int64_t weights = 0;
   int64_t main_gradients = 0;
+  int64_t shared_gradients = 0;                // the part of main_gradients in a symmetric heap
   int64_t optimizer = 0;                       // moments and fp32 master weights
-  int64_t peak_private = 0;                    // outside the symmetric heap
-  std::optional<int64_t> peak_symmetric_heap;  // in the symmetric heap; no value over MPI, which has none
+  int64_t peak_private = 0;                    // outside the symmetric heaps
+  std::optional<int64_t> peak_symmetric_heap;  // as symmetric_heaps_peak
+
+  /// Returns the model states outside the symmetric heaps.
+  int64_t private_states() const { return weights + main_gradients - shared_gradients + optimizer; }
 };
 
-/// The shard shapes of every parameter and the memory use of every rank.
+/// The shard shapes of every parameter over the tensor-parallel ranks, and the memory use of every rank.
 struct ShardReport {
   std::vector<ShardShapes> parameters;
-  std::vector<MemoryBreakdown> ranks;
+  std::vector<MemoryBreakdown> ranks;  // of the job
 };
 
 /// Collects the report (collective). Cost: one all_gather of five numbers.
 ShardReport make_shard_report(const nn::UsedParameters& parameters, const std::vector<ParameterState>& state,
-                              const comm::Group& group);
+                              const comm::Mesh& mesh);
 
 }  // namespace shardwise::train

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -30,21 +31,27 @@ AdamWOptions adamw_options(const TrainOptions& o) {
   return {.beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
 }
 
-int64_t peak_memory_bytes(const comm::Group& group) {
-  const comm::SymmetricHeap* shared = group.symmetric_heap();
-  return kernels::peak_bytes(group.device()) + (shared ? shared->peak_bytes() : 0);
+int64_t peak_memory_bytes(const comm::Mesh& mesh) {
+  return kernels::peak_bytes(world_of(mesh).device()) + symmetric_heaps_peak(mesh).value_or(0);
 }
 
-/// Returns the cost of a step since the counters were `before`. Only the symmetric heap counts waiting and
+/// Returns what the rank has counted in all of its groups.
+comm::Counters counters_of(const comm::Mesh& mesh) {
+  comm::Counters all;
+  for (const comm::Group& group : mesh.groups()) all = all + group.counters();
+  return all;
+}
+
+/// Returns the cost of a step since the counters were `before`. Only symmetric heaps count waiting and
 /// copies; a rank alone does neither.
-Usage usage_since(const comm::Counters& before, double step_ms, const comm::Group& group) {
-  const comm::Counters spent = group.counters() - before;
+Usage usage_since(const comm::Counters& before, double step_ms, const comm::Mesh& mesh) {
+  const comm::Counters spent = counters_of(mesh) - before;
   const comm::OpCount total = spent.total();
   Usage usage{.step_ns = static_cast<int64_t>(step_ms * 1e6),
               .comm_ns = spent.busy_ns,
               .comm_bytes = total.bytes,
-              .peak_memory_bytes = peak_memory_bytes(group)};
-  if (group.size() > 1 && !group.has_symmetric_heap()) return usage;
+              .peak_memory_bytes = peak_memory_bytes(mesh)};
+  if (!symmetric_heaps_peak(mesh)) return usage;
   usage.wait_ns = spent.waiting_ns;
   usage.copied_bytes = total.copied_bytes;
   return usage;
@@ -84,23 +91,24 @@ void check_same_start(const Job& job, const comm::Group& group) {
 
 }  // namespace
 
-Trainer::Trainer(const Job& job, const comm::Group& group)
+Trainer::Trainer(const Job& job, const comm::Mesh& mesh)
     : job_(job),
-      group_(group),
-      weights_(new_weights(job, group)),
+      mesh_(mesh),
+      weights_(new_weights(job, replica())),
       load_cost_(load_or_initialize_(job, *weights_)),
       model_(bind_to_residual_stream(*weights_, job.options().sequence_parallel)),
       optimizer_(weights_->used_parameters(), adamw_options(job.options())),
       schedule_(Schedule::of(job.options())),
-      overlap_(job.options().overlap, group.size() == 1 || parallel::can_overlap(group)) {
+      overlap_(job.options().overlap, replica().size() == 1 || parallel::can_overlap(replica())) {
   if (job.resumed()) read_state(*job.resumed());
-  check_same_start(job, group);
+  check_same_start(job, world_of(mesh_));
+  if (replicas().size() > 1) gradients_.emplace(model_.specs, replicas());
   zero_gradients_();
 }
 
 void Trainer::read_state(const std::filesystem::path& directory) {
   checkpoint::TrainState stored = state();
-  checkpoint::add_(*load_cost_, checkpoint::load_state(directory, stored, *weights_), group_);
+  checkpoint::add_(*load_cost_, checkpoint::load_state(directory, stored, *weights_), replica());
   steps_done_ = stored.step;
   sequences_ = stored.sequences;
 }
@@ -112,7 +120,7 @@ int64_t Trainer::tokens_per_step() const {
 
 /// Returns the step options that training and evaluation share, without dropout.
 nn::Step Trainer::make_step(kernels::RandomKey key) const {
-  nn::Step step(group_, job_.options().seq_len, key);
+  nn::Step step(replica(), job_.options().seq_len, key);
   step.verify = job_.options().verify ? parallel::Verify::on : parallel::Verify::off;
   step.overlap = overlap_.current();
   return step;
@@ -128,7 +136,7 @@ checkpoint::TrainState Trainer::state() const {
 
 at::Tensor Trainer::micro_batch(int64_t index) {
   const TrainOptions& o = job_.options();
-  const Batch batch = training_batch(job_.windows(), sequences_, o.batch_size);
+  const Batch batch = training_batch(job_.windows(), sequences_ + index * o.batch_size, o.batch_size);
   nn::Step step = make_step(nn::masks_key(o.seed, steps_done_, index));
   step.dropout = o.dropout;
   step.attention_dropout = o.attention_dropout;
@@ -139,7 +147,6 @@ at::Tensor Trainer::micro_batch(int64_t index) {
   options.z_loss = o.z_loss;
   const auto loss = model_.loss(batch.ids, batch.labels, options, step);
   loss.local().backward();
-  sequences_ += o.batch_size;
   return loss.local().detach();
 }
 
@@ -147,9 +154,17 @@ void Trainer::zero_gradients_() {
   for (const nn::UsedParameter& used : weights_->used_parameters()) parallel::zero_grad_(*used.parameter);
 }
 
-StepHealth Trainer::update_(const at::Tensor& loss, double learning_rate,
+at::Tensor Trainer::sum_over_ranks_(at::Tensor& loss) {
+  if (!gradients_) return parallel::synced_square_norm_(model_.specs, replica());
+  parallel::sync_gradients_(model_.specs, replica());
+  gradients_->sum_over_ranks_();
+  replicas().all_reduce_(loss);
+  return parallel::square_norm(model_.specs, replica());
+}
+
+StepHealth Trainer::update_(at::Tensor loss, double learning_rate,
                             const std::function<void()>& before_update) {
-  const at::Tensor square_norm = parallel::synced_square_norm_(model_.specs, group_);
+  const at::Tensor square_norm = sum_over_ranks_(loss);
   if (before_update) before_update();
   const at::Tensor scale = parallel::clip_scale(square_norm, loss, job_.options().clip_grad);
   const bool verifies = job_.options().verify;
@@ -161,25 +176,32 @@ StepHealth Trainer::update_(const at::Tensor& loss, double learning_rate,
   const at::Tensor sums = at::cat({loss, square_norm}).cpu();
   const StepHealth health{steps_done_ + 1, sums[0].item<double>(), std::sqrt(sums[1].item<double>())};
   try {
-    check_finite(health, model_.specs, group_);
+    check_finite(health, model_.specs, replica());
   } catch (...) {
     zero_gradients_();
     throw;
   }
   if (verifies) {
-    parallel::verify_replicas(model_.specs, group_);
+    verify_replicas();
     zero_gradients_();
   }
   return health;
 }
 
+void Trainer::verify_replicas() const {
+  parallel::verify_replicas(model_.specs, replica());
+  parallel::verify_data_replicas(model_.specs, replicas());
+}
+
 StepRecord Trainer::step(const std::function<void()>& before_update) {
   const base::ProfiledOp profiled("step");
   const base::Stopwatch watch;
-  const comm::Counters before = group_.counters();
+  const comm::Counters before = counters_of(mesh_);
   StepRecord record;
-  at::Tensor loss = at::zeros({1}, at::TensorOptions(at::kDouble).device(group_.device()));
-  for (int64_t i = 0; i < job_.options().grad_accum; ++i) loss += micro_batch(i);
+  at::Tensor loss = at::zeros({1}, at::TensorOptions(at::kDouble).device(replica().device()));
+  const base::Range own = micro_batches_of(job_.options(), mesh_.coordinate(kDataAxis));
+  for (int64_t i = own.begin; i < own.end; ++i) loss += micro_batch(i);
+  sequences_ += job_.options().batch_size * job_.options().grad_accum;
   record.lr = schedule_.learning_rate(steps_done_ + 1);
   const StepHealth health = update_(loss, record.lr, before_update);
   record.loss = health.loss;
@@ -188,8 +210,8 @@ StepRecord Trainer::step(const std::function<void()>& before_update) {
   record.tokens = sequences_ * job_.options().seq_len;
   record.step_ms = watch.milliseconds();
   record.tokens_per_s = static_cast<double>(tokens_per_step()) / record.step_ms * 1e3;
-  record.usage = comm::gather_values(usage_since(before, record.step_ms, group_), group_);
-  if (group_.size() == 1) return record;
+  record.usage = comm::gather_values(usage_since(before, record.step_ms, mesh_), world_of(mesh_));
+  if (replica().size() == 1) return record;
   record.overlap = overlap_.current() == parallel::Overlap::on ? "on" : "off";
   overlap_.record(record.largest_usage().step_ns);
   return record;
@@ -202,7 +224,9 @@ double Trainer::evaluate() {
   // The product of the flags alone may overflow.
   const int64_t windows = std::min(available, std::min(available, o.eval_batches) * o.batch_size);
   double loss = 0;
+  int64_t number = 0;
   for (int64_t first = 0; first < windows; first += o.batch_size) {
+    if (number++ % mesh_.size(kDataAxis) != mesh_.coordinate(kDataAxis)) continue;
     const Batch batch =
         validation_batch(job_.windows(), first, std::min<int64_t>(o.batch_size, windows - first));
     const nn::Step step = make_step(kernels::RandomKey::of(0));
@@ -210,7 +234,9 @@ double Trainer::evaluate() {
                 .local()
                 .item<double>();
   }
-  return loss;
+  at::Tensor sum = at::full({1}, loss, at::TensorOptions(at::kDouble).device(replica().device()));
+  replicas().all_reduce_(sum);
+  return sum.item<double>();
 }
 
 checkpoint::PendingSave Trainer::begin_save(const std::filesystem::path& directory, int64_t keep) {

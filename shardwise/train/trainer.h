@@ -6,9 +6,11 @@
 
 #include "shardwise/checkpoint/load_cost.h"
 #include "shardwise/checkpoint/pending_save.h"
+#include "shardwise/parallel/flat_gradients.h"
 #include "shardwise/train/bound_model.h"
 #include "shardwise/train/finite.h"
 #include "shardwise/train/job.h"
+#include "shardwise/train/mesh.h"
 #include "shardwise/train/optimizer.h"
 #include "shardwise/train/overlap_choice.h"
 #include "shardwise/train/record.h"
@@ -20,21 +22,24 @@ namespace shardwise::train {
 class Trainer {
  public:
   /// Initializes the weights from the seed, or loads them from the checkpoint (collective). `job` must
-  /// outlive the trainer.
-  Trainer(const Job& job, const comm::Group& group);
+  /// outlive the trainer; `mesh` is that of connect_mesh or one_replica.
+  Trainer(const Job& job, const comm::Mesh& mesh);
 
-  /// Performs the next optimizer step (collective): micro-batches, gradient sync, norm, clipping, AdamW.
+  /// Performs the next optimizer step (collective): this replica's micro-batches, sums of gradients over the
+  /// replicas, norm, clipping, AdamW. Every loss is divided by the tokens of the whole step, so that sums are
+  /// all there is to compute over ranks.
   /// Calls `before_update` once main_grad has the step's gradients, before they are clipped; afterwards they
   /// are zero. Throws NotFiniteError if loss or gradient norm is NaN or Inf; the weights are then unchanged,
   /// and the gradients zero.
   StepRecord step(const std::function<void()>& before_update = {});
 
   /// Returns the mean loss over the first validation windows (collective), without dropout, label smoothing
-  /// and z-loss.
+  /// and z-loss. Replicas share the windows.
   double evaluate();
 
-  /// Writes the checkpoint `directory`/step-N, which finish() of the result publishes (collective). Errors:
-  /// as checkpoint::PendingSave's.
+  /// Writes the checkpoint `directory`/step-N, which finish() of the result publishes. Collective over the
+  /// tensor-parallel ranks of one replica: one suffices, since all have the same bits. Errors: as
+  /// checkpoint::PendingSave's.
   checkpoint::PendingSave begin_save(const std::filesystem::path& directory, int64_t keep);
 
   /// The cost of reading the starting checkpoint; nullopt if the weights were initialized.
@@ -45,23 +50,31 @@ class Trainer {
   const AdamW& optimizer() const { return optimizer_; }
 
  private:
-  /// Runs forward and backward of micro-batch `index`; returns its part of the step's loss, on the device.
+  /// Runs forward and backward of micro-batch `index` of the step; returns its part of the step's loss, on
+  /// the device.
   at::Tensor micro_batch(int64_t index);
-  /// Synchronizes and clips the gradients, runs AdamW, with --verify compares replicas, and zeroes the
-  /// gradients. Here the host waits for the device. Returns the loss, and the norm before clipping.
-  StepHealth update_(const at::Tensor& loss, double learning_rate,
-                     const std::function<void()>& before_update);
+  /// Sums and clips the gradients, runs AdamW, with --verify compares replicas, and zeroes the gradients.
+  /// Here the host waits for the device. Takes the replica's part of the loss. Returns the step's loss, and
+  /// the norm before clipping.
+  StepHealth update_(at::Tensor loss, double learning_rate, const std::function<void()>& before_update);
+  /// Sums gradients and loss over all ranks. Returns the gradients' square norm, on the device.
+  at::Tensor sum_over_ranks_(at::Tensor& loss);
+  void verify_replicas() const;
   void zero_gradients_();
   int64_t tokens_per_step() const;
   nn::Step make_step(kernels::RandomKey key) const;
   void read_state(const std::filesystem::path& directory);
   checkpoint::TrainState state() const;
 
+  const comm::Group& replica() const { return mesh_.group(kTensorAxis); }
+  const comm::Group& replicas() const { return mesh_.group(kDataAxis); }
+
   const Job& job_;
-  comm::Group group_;
+  comm::Mesh mesh_;
   std::unique_ptr<model::DecoderWeights> weights_;
   std::optional<checkpoint::LoadCost> load_cost_;
   BoundModel model_;
+  std::optional<parallel::FlatGradients> gradients_;  // of several replicas
   AdamW optimizer_;
   Schedule schedule_;
   OverlapChoice overlap_;

@@ -24,7 +24,8 @@ TEST_F(BadInput, InvalidNumbers) {
 }
 
 TEST_F(BadInput, NumbersOutOfRange) {
-  for (const char* flag : {"--seq-len", "--batch-size", "--grad-accum", "--steps", "--tp", "--stop-after"}) {
+  for (const char* flag :
+       {"--seq-len", "--batch-size", "--grad-accum", "--steps", "--tp", "--dp", "--stop-after"}) {
     expect_refused({{flag, "0"}}, {flag, "at least 1", "got 0"});
     expect_refused({{flag, "-3"}}, {flag, "at least 1", "got -3"});
   }
@@ -82,6 +83,10 @@ TEST_F(BadInput, Text) {
 
 TEST_F(BadInput, MoreRanksThanQueryHeads) {
   expect_refused({{"--tp", "7"}}, {"--tp", "6 query heads", "got 7"});
+  expect_refused({{"--dp", "three"}}, {"--dp", "integer", "'three'"});
+  expect_refused({{"--dp", "9223372036854775807"}, {"--grad-accum", "1"}}, {"from 1 to", "ranks", "got"});
+  expect_refused({{"--dp", "9223372036854775807"}, {"--tp", "3"}}, {"from 1 to", "ranks", "got"});
+  expect_refused({{"--auto", ""}, {"--dp", "2"}}, {"--auto", "--dp above 1"});
 }
 
 TEST_F(BadInput, ModelConfig) {

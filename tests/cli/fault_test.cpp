@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "shardwise/base/error.h"
+#include "shardwise/base/random.h"
 #include "shardwise/cli/ranks.h"
 #include "tests/cli/chain.h"
 #include "tests/support/error_text.h"
@@ -23,8 +26,9 @@ using testing::Scratch;
 /// processes.
 class LongJob {
  public:
-  explicit LongJob(const std::string& tp)
-      : mark_("SHARDWISE_TEST_MARK=" + scratch_.path()),
+  explicit LongJob(const std::string& tp, const std::string& dp = "1")
+      : dp_(dp),
+        mark_("SHARDWISE_TEST_MARK=" + scratch_.path()),
         program_(argv(tp), {.environment = {mark_, "SHARDWISE_THREADS=1"}}) {}
 
   void wait_for_checkpoint() const { testing::wait_for_checkpoint(scratch_ / "saved", program_); }
@@ -55,11 +59,13 @@ class LongJob {
 
  private:
   std::vector<std::string> argv(const std::string& tp) const {
-    return testing::training_command(scratch_, testing::kEndless,
-                                     {"--tp", tp, "--save", scratch_ / "saved", "--save-every", "20"});
+    return testing::training_command(
+        scratch_, testing::kEndless,
+        {"--dp", dp_, "--tp", tp, "--save", scratch_ / "saved", "--save-every", "20"});
   }
 
   Scratch scratch_;
+  std::string dp_;
   const train::TrainOptions written_ = testing::small_options(scratch_);  // its text and config
   std::string mark_;
   Program program_;
@@ -101,6 +107,35 @@ TEST(Fault, KilledRankEndsTheJobAndIsNamedWithTheCollective) {
   job.expect_good_checkpoint();
 }
 
+/// Every rank of two replicas is killed or stopped in turn, at a random point of a step: also those that
+/// share no group with rank 3 but that of the job.
+TEST(Fault, ALostRankOfAnyReplicaEndsTheJobAndIsNamed) {
+  for (const int signal : {SIGKILL, SIGABRT}) {
+    for (int rank = 0; rank < 4; ++rank) {
+      SCOPED_TRACE("signal " + std::to_string(signal) + " to rank " + std::to_string(rank));
+      LongJob job("2", "2");
+      job.wait_for_checkpoint();
+      std::this_thread::sleep_for(std::chrono::microseconds(base::random_bits() % 20000));
+      ASSERT_TRUE(testing::send_to(job.pid_of_rank(rank), signal));
+      EXPECT_EQ(job.wait(2), 1);
+      const std::string errors = job.program().errors();
+      EXPECT_PRED2(contains, errors, "rank " + std::to_string(rank) + " (pid ");
+      EXPECT_PRED2(contains, errors, "by signal " + std::to_string(signal));
+      job.expect_nothing_left();
+      job.expect_good_checkpoint();
+    }
+  }
+}
+
+TEST(Fault, InterruptedReplicasEnd) {
+  LongJob job("2", "2");
+  job.wait_for_checkpoint();
+  job.program().send(SIGINT);
+  EXPECT_EQ(job.wait(2), 128 + SIGINT);
+  job.expect_nothing_left();
+  job.expect_good_checkpoint();
+}
+
 TEST(Fault, InterruptedJobEndsWithItsRanks) {
   LongJob job("2");
   job.wait_for_checkpoint();
@@ -130,6 +165,20 @@ TEST(Fault, TerminatedJobEndsWithItsRanks) {
   job.expect_good_checkpoint();
 }
 
+/// The first replica alone saves; the others must not wait for it.
+TEST(Fault, FullDiskWhileSavingEndsAllReplicas) {
+  const Scratch scratch;
+  testing::small_options(scratch);
+  std::string train = std::string(SHARDWISE_PROGRAM) + " train --dp 2 --tp 2";
+  for (const std::string& word : testing::training_command(scratch, testing::kEndless, {}))
+    train += word == SHARDWISE_PROGRAM || word == "train" ? "" : " " + word;
+  // Files may not grow beyond 16 KiB.
+  Program program(
+      {"/bin/bash", "-c", "ulimit -S -f 16; exec " + train + " --save-every 2 --save " + scratch / "saved"});
+  EXPECT_EQ(testing::exit_code(program.wait_within(20)), 1);
+  EXPECT_PRED2(contains, program.errors(), "File too large");
+}
+
 TEST(Fault, FullDiskWhileSavingKeepsTheLastCheckpoint) {
   const Scratch scratch;
   testing::small_options(scratch);
@@ -155,7 +204,7 @@ TEST(Fault, ErrorInARankIsARunTimeFailureOfThatRank) {
     TORCH_CHECK_VALUE(false, "text: must not change during the run");
   };
   try {
-    run_on_ranks({launch::LaunchContext{}, /*tp=*/1, RankOptions{}, {}}, body);
+    run_on_ranks({launch::LaunchContext{}, /*ranks=*/1, RankOptions{}, {}}, body);
     ADD_FAILURE() << "nothing thrown";
   } catch (const c10::ValueError& error) {
     ADD_FAILURE() << "would exit 2: " << error.what();

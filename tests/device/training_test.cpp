@@ -154,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, TrainingOnDevice, ::testing::ValuesIn(cases()),
 TEST(StepOnDevice, ThatIsNotFiniteChangesNoWeight) {
   const Scratch scratch;
   const train::Job job(options_of(cases()[0], scratch));
-  train::Trainer trainer(job, testing::on_device());
+  train::Trainer trainer(job, train::one_replica(testing::on_device()));
   trainer.step();
   const auto& used = trainer.weights().used_parameters();
   const auto weights = [&] {

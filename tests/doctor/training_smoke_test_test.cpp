@@ -77,7 +77,7 @@ std::string error_after(at::ScalarType dtype, const std::function<void(const tra
   const TrainingSmokeTest smoke_test{testing::small_config(), dtype, directory.path(), /*seed=*/9};
   write_inputs(smoke_test);
   const train::Job job(smoke_test_options(smoke_test, plan::Parallelism::tp, /*tp=*/1));
-  train::Trainer trainer(job, comm::Group());
+  train::Trainer trainer(job, train::one_replica(comm::Group()));
   AdamWFormula formula(trainer, job.options());
   const auto copy_gradients = [&] { formula.copy_gradients(); };
   EXPECT_EQ(formula.error_after_step(trainer.step(copy_gradients).grad_norm), "");

@@ -1,4 +1,4 @@
-// The loss curve of a run does not depend on the TP size: on 1 to 4 ranks, with and without sequence
+// The loss curve of a run does not depend on its ranks: on 1 to 4 of them, with tensor, sequence and data
 // parallelism, it stays as close to one rank's curve as runs on one rank whose weights change by their last
 // bit before every step. These perturbed runs measure the effect of rounding.
 #include <ATen/TensorOperators.h>
@@ -28,7 +28,8 @@ constexpr double kLargest = 2.7;
 
 train::TrainOptions options_of(const Scratch& scratch) {
   train::TrainOptions options = small_options(scratch);
-  options.steps = is_full() ? 300 : 30;
+  options.steps = is_full() ? 500 : 30;
+  options.grad_accum = 4;
   options.warmup = 10;
   options.lr = 3e-3;
   options.dropout = 0.1;
@@ -49,15 +50,35 @@ void perturb_last_bits_(const model::DecoderWeights& weights, uint64_t seed) {
 Losses losses_of(const train::TrainOptions& options, uint64_t seed = 0) {
   const train::Job job(options);
   Losses losses;
-  on_ranks(static_cast<int>(options.tp), [&](const comm::Group& group) {
-    train::Trainer trainer(job, group);
+  on_run_ranks(options, [&](const comm::Mesh& mesh) {
+    train::Trainer trainer(job, mesh);
     while (trainer.steps_done() < options.steps) {
       if (seed != 0) perturb_last_bits_(trainer.weights(), 1000000 * seed + 100 * trainer.steps_done());
       const double loss = trainer.step().loss;
-      if (group.rank() == 0) losses.push_back(loss);
+      if (mesh.rank() == 0) losses.push_back(loss);
     }
   });
   return losses;
+}
+
+// How the ranks of a run are split.
+struct RanksOfRun {
+  int64_t dp, tp;
+  bool sequence_parallel;
+
+  std::string name() const {
+    return (dp > 1 ? "DP " + std::to_string(dp) + " · " : "") + "TP " + std::to_string(tp) +
+           (sequence_parallel ? " + SP" : "");
+  }
+};
+
+// TP and TP+SP on one replica, and data parallelism alone and with both.
+std::vector<RanksOfRun> all_ranks() {
+  std::vector<RanksOfRun> all;
+  for (const int64_t tp : {1, 2, 3, 4})
+    for (const bool sequence_parallel : {false, true}) all.push_back({1, tp, sequence_parallel});
+  all.insert(all.end(), {{2, 1, false}, {4, 1, false}, {2, 2, false}, {2, 2, true}});
+  return all;
 }
 
 // Returns the largest difference up to each step, since diverged curves may cross by chance.
@@ -89,7 +110,7 @@ void write(const nlohmann::ordered_json& curves) {
   EXPECT_TRUE(file) << path << " cannot be written";
 }
 
-TEST(Curves, LossesAtEveryTpSizeDifferOnlyByRounding) {
+TEST(Curves, LossesOnAllRanksDifferOnlyByRounding) {
   const Scratch scratch;
   train::TrainOptions options = options_of(scratch);
   const Losses base = losses_of(options);
@@ -100,27 +121,25 @@ TEST(Curves, LossesAtEveryTpSizeDifferOnlyByRounding) {
 
   nlohmann::ordered_json curves = {{"spread", spread}, {"TP 1", base}};
   double largest = 0, of_spread = 0;
-  for (const int64_t tp : {1, 2, 3, 4}) {
-    for (const bool sequence_parallel : {false, true}) {
-      options.tp = tp, options.sequence_parallel = sequence_parallel;
-      const std::string name = "TP " + std::to_string(tp) + (sequence_parallel ? " + SP" : "");
-      const Losses losses = losses_of(options);
-      curves[name] = losses;
-      const Losses distance = max_distance(losses, base);
-      for (size_t i = 0; i < base.size(); ++i) {
-        // At least one rounding of the loss, for the first steps, in which the perturbed runs do not differ
-        // yet.
-        const double rounding = base[i] * 0x1p-24;
-        ASSERT_LE(distance[i], kTail * std::max(spread[i], rounding)) << name << ", step " << i + 1;
-        of_spread = std::max(of_spread, distance[i] / std::max(spread[i], rounding));
-      }
-      largest = std::max(largest, distance.back());
+  for (const RanksOfRun& ranks : all_ranks()) {
+    options.dp = ranks.dp, options.tp = ranks.tp, options.sequence_parallel = ranks.sequence_parallel;
+    const Losses losses = losses_of(options);
+    curves[ranks.name()] = losses;
+    const Losses distance = max_distance(losses, base);
+    for (size_t i = 0; i < base.size(); ++i) {
+      // At least one rounding of the loss, for the first steps, in which the perturbed runs do not differ
+      // yet.
+      const double rounding = base[i] * 0x1p-24;
+      ASSERT_LE(distance[i], kTail * std::max(spread[i], rounding)) << ranks.name() << ", step " << i + 1;
+      of_spread = std::max(of_spread, distance[i] / std::max(spread[i], rounding));
     }
+    largest = std::max(largest, distance.back());
   }
   write(curves);
   EXPECT_LE(of_spread, kLargest);
-  std::printf("covered: 8 loss curves of %ld steps, at most %.1e apart, %.1f times the effect of last bits\n",
-              static_cast<long>(options.steps), largest, of_spread);
+  std::printf(
+      "covered: %zd loss curves of %ld steps, at most %.1e apart, %.1f times the effect of last bits\n",
+      std::ssize(all_ranks()), static_cast<long>(options.steps), largest, of_spread);
 }
 
 }  // namespace

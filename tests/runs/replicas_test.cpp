@@ -61,7 +61,7 @@ void check(const train::TrainOptions& options) {
   const train::Job job(options);
   Board board(static_cast<int>(options.tp));
   on_ranks(static_cast<int>(options.tp), [&](const comm::Group& group) {
-    train::Trainer trainer(job, group);
+    train::Trainer trainer(job, train::one_replica(group));
     int64_t rows = 0;
     while (trainer.steps_done() < options.steps) {
       const train::StepRecord record = trainer.step();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <barrier>
 #include <exception>
 #include <map>
@@ -92,6 +93,26 @@ class Ranks {
 void on_ranks(int ranks, const Body& body) {
   static std::map<int, Ranks> pools;
   pools.try_emplace(ranks, ranks).first->second.run(body);
+}
+
+void on_mesh(int ranks, const MakeMesh& make_mesh, const std::function<void(const comm::Mesh&)>& body) {
+  static int meshes = 0;
+  const int number = ++meshes;
+  on_ranks(ranks, [&](const comm::Group& world) {
+    const auto connect = [&](const std::string& name, const std::vector<int>& members) {
+      if (std::ssize(members) == world.size()) return world;
+      if (members.size() == 1) return comm::Group();
+      const auto found = std::ranges::find(members, world.rank());
+      comm::shm::ConnectOptions options("mesh-" + std::to_string(getpid()) + "-" + std::to_string(number) +
+                                            "/" + name + "/" + std::to_string(members[0]),
+                                        static_cast<int>(found - members.begin()),
+                                        static_cast<int>(members.size()));
+      options.timeout = std::chrono::seconds(60);
+      options.part = {world, members};
+      return comm::shm::connect(options);
+    };
+    body(make_mesh(world, connect));
+  });
 }
 
 }  // namespace shardwise::testing

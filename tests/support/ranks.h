@@ -7,7 +7,7 @@
 #pragma once
 #include <functional>
 
-#include "shardwise/comm/group.h"
+#include "shardwise/comm/mesh.h"
 
 namespace shardwise::testing {
 
@@ -16,5 +16,11 @@ namespace shardwise::testing {
 /// different numbers of collectives. A fatal test assertion in one rank stops the others. Each rank has one
 /// ATen thread.
 void on_ranks(int ranks, const std::function<void(comm::Group)>& body);
+
+/// Makes the mesh of a rank from a function that connects its groups.
+using MakeMesh = std::function<comm::Mesh(const comm::Group& world, const comm::Mesh::Connect& connect)>;
+
+/// As on_ranks, with a mesh whose groups share memory and are parts of one job.
+void on_mesh(int ranks, const MakeMesh& make_mesh, const std::function<void(const comm::Mesh&)>& body);
 
 }  // namespace shardwise::testing

@@ -69,7 +69,7 @@ TEST(Finite, AcceptsFiniteLossesAndNorms) {
 TEST(Finite, EveryStepLeavesTheGradientsZero) {
   const testing::Scratch scratch;
   const Job job(testing::small_options(scratch));
-  Trainer trainer(job, comm::Group());
+  Trainer trainer(job, one_replica(comm::Group()));
   const auto largest_gradient = [&] {
     double largest = 0;
     for (const nn::UsedParameter& used : trainer.weights().used_parameters())

@@ -240,7 +240,7 @@ TEST(Loop, RecordsTheTimeAndThePeakOfARankAlone) {
   const Job job(small_options(scratch));
   base::install_memory_counter();
   testing::on_ranks(1, [&](comm::Group group) {
-    Trainer trainer(job, group);
+    Trainer trainer(job, one_replica(group));
     base::reset_peak();
     const StepRecord record = trainer.step();
     EXPECT_GT(record.usage[0].peak_memory_bytes, base::live_bytes());
@@ -280,7 +280,7 @@ TEST(Trainer, VerifiesInEvaluation) {
     const Job job(options);
     int64_t calls = 0;
     testing::on_ranks(2, [&](comm::Group group) {
-      Trainer trainer(job, group);
+      Trainer trainer(job, one_replica(group));
       const comm::Counters before = group.counters();
       trainer.evaluate();
       if (group.rank() == 0) calls = (group.counters() - before)[comm::Op::broadcast].calls;
@@ -323,7 +323,7 @@ std::string error_after_disturbing(const TrainOptions& options, const std::strin
   const Job job(options);
   std::vector<std::string> errors(4);
   testing::on_ranks(4, [&](comm::Group group) {
-    Trainer trainer(job, group);
+    Trainer trainer(job, one_replica(group));
     EXPECT_NO_THROW(trainer.step());
     if (group.rank() == 3) disturb_(trainer, name);
     if (options.verify) {

@@ -78,8 +78,24 @@ struct TestRun {
 /// Called on every rank after each of its steps.
 using AfterStep = std::function<void(int rank)>;
 
-/// The group that a rank trains on, made from one in shared memory.
+/// Makes the group that a rank trains on from one in shared memory.
 using MakeGroup = std::function<comm::Group(const comm::Group& shared_memory)>;
+
+/// Calls `body` on the ranks of a run, which are threads.
+inline void on_run_ranks(
+    const train::TrainOptions& options, const std::function<void(const comm::Mesh&)>& body,
+    const MakeGroup& make_group = [](const comm::Group& group) { return group; }) {
+  const auto make_mesh = [&](const comm::Group& shared_memory, const comm::Mesh::Connect& connect) {
+    const comm::Group world = make_group(shared_memory);
+    return train::connect_mesh(options, world.rank(), world.size(),
+                               [&](const std::string& name, const std::vector<int>& ranks) {
+                                 if (std::ssize(ranks) == world.size()) return world;
+                                 if (ranks.size() == 1) return comm::Group(world.device());
+                                 return make_group(connect(name, ranks));
+                               });
+  };
+  on_mesh(static_cast<int>(options.ranks()), make_mesh, body);
+}
 
 /// Runs a training job with ranks as threads.
 inline TestRun run_job(
@@ -87,14 +103,17 @@ inline TestRun run_job(
     const MakeGroup& make_group = [](const comm::Group& group) { return group; }) {
   const train::Job job(options);
   TestRun result;
-  on_ranks(static_cast<int>(options.tp), [&](comm::Group group) {
-    const bool is_rank_0 = group.rank() == 0;
-    const auto summary = train::run(job, make_group(group), [&](const train::StepRecord& record) {
-      if (is_rank_0) result.records.push_back(record);
-      if (after_step) after_step(group.rank());
-    });
-    if (is_rank_0) result.summary = summary;
-  });
+  on_run_ranks(
+      options,
+      [&](const comm::Mesh& mesh) {
+        const bool is_rank_0 = mesh.rank() == 0;
+        const auto summary = train::run(job, mesh, [&](const train::StepRecord& record) {
+          if (is_rank_0) result.records.push_back(record);
+          if (after_step) after_step(mesh.rank());
+        });
+        if (is_rank_0) result.summary = summary;
+      },
+      make_group);
   return result;
 }
 

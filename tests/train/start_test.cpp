@@ -25,10 +25,13 @@ void expect_change_is_detected(const train::TrainOptions& options, const std::fu
   const Job after(options);
   on_ranks(2, [&](const comm::Group& group) {
     const Job& job = group.rank() == 0 ? before : after;
-    const std::string text = test::error_text<base::CollectiveError>([&] { train::Trainer(job, group); });
+    const std::string text =
+        test::error_text<base::CollectiveError>([&] { train::Trainer(job, train::one_replica(group)); });
     EXPECT_PRED2(test::contains, text, "must start from the same checkpoint and text");
   });
-  on_ranks(2, [&](const comm::Group& group) { EXPECT_NO_THROW(train::Trainer(after, group)); });
+  on_ranks(2, [&](const comm::Group& group) {
+    EXPECT_NO_THROW(train::Trainer(after, train::one_replica(group)));
+  });
 }
 
 TEST(Start, DetectsAReplacedCheckpoint) {
@@ -82,7 +85,7 @@ void expect_refused_at_the_lock(const std::function<void(const Scratch& scratch)
     const Job job(options);
     change(scratch);
     on_ranks(tp, [&](const comm::Group& group) {
-      const auto run = [&] { train::run(job, group, [](const train::StepRecord&) {}); };
+      const auto run = [&] { train::run(job, train::one_replica(group), [](const train::StepRecord&) {}); };
       EXPECT_PRED2(test::contains, test::error_text<base::CollectiveError>(run), named);
     });
   }
@@ -111,7 +114,7 @@ TEST(Start, TheWaitForTheLockIsShorterThanTheTimeout) {
   on_ranks(2, [&](const comm::Group& group) {
     const auto usual = group.backend()->timeout();
     group.backend()->set_timeout(checkpoint::RunLock::kMaxWait / 2);
-    const auto run = [&] { train::run(job, group, [](const train::StepRecord&) {}); };
+    const auto run = [&] { train::run(job, train::one_replica(group), [](const train::StepRecord&) {}); };
     EXPECT_PRED2(test::contains, test::error_text<base::CollectiveError>(run),
                  "one run at a time may save here");
     group.backend()->set_timeout(usual);

@@ -1,0 +1,48 @@
+#include "shardwise/train/mesh.h"
+
+namespace shardwise::train {
+namespace {
+
+const comm::Mesh::Names& both_axes() {
+  static const comm::Mesh::Names names{kDataAxis, kTensorAxis};
+  return names;
+}
+
+}  // namespace
+
+comm::Mesh connect_mesh(const TrainOptions& options, int rank, int world_size,
+                        const comm::Mesh::Connect& connect) {
+  const comm::Mesh::Axes axes{{kDataAxis, static_cast<int>(options.dp)},
+                              {kTensorAxis, static_cast<int>(options.tp)}};
+  return comm::Mesh(axes, rank, world_size, connect, {both_axes()});
+}
+
+comm::Mesh one_replica(const comm::Group& group) {
+  TrainOptions options;
+  options.tp = group.size();
+  return connect_mesh(options, group.rank(), group.size(),
+                      [&](const std::string&, const std::vector<int>& ranks) {
+                        const bool is_alone = std::ssize(ranks) < group.size();
+                        return is_alone ? comm::Group(group.device()) : group;
+                      });
+}
+
+const comm::Group& world_of(const comm::Mesh& mesh) {
+  return mesh.group(both_axes());
+}
+
+std::optional<int64_t> symmetric_heaps_peak(const comm::Mesh& mesh) {
+  int64_t peak = 0;
+  for (const comm::Group& group : mesh.groups()) {
+    if (group.size() == 1) continue;
+    if (!group.has_symmetric_heap()) return std::nullopt;
+    peak += group.symmetric_heap()->peak_bytes();
+  }
+  return peak;
+}
+
+base::Range micro_batches_of(const TrainOptions& options, int index) {
+  return base::Split::even("micro-batch", options.grad_accum, static_cast<int>(options.dp)).range(index);
+}
+
+}  // namespace shardwise::train

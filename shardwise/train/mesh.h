@@ -1,0 +1,34 @@
+// The ranks of a training run: replicas of the model, each split over tensor-parallel ranks.
+#pragma once
+#include <optional>
+
+#include "shardwise/base/split.h"
+#include "shardwise/comm/mesh.h"
+#include "shardwise/train/options.h"
+
+namespace shardwise::train {
+
+/// The names of the axes.
+inline constexpr const char* kDataAxis = "dp";
+inline constexpr const char* kTensorAxis = "tp";
+
+/// Connects the mesh of a run: --dp replicas, and within each --tp neighboring ranks that share its weights.
+/// Its group of both axes has all ranks. Errors: those of comm::Mesh.
+comm::Mesh connect_mesh(const TrainOptions& options, int rank, int world_size,
+                        const comm::Mesh::Connect& connect);
+
+/// Returns the mesh of one replica, whose tensor-parallel ranks are those of `group`.
+comm::Mesh one_replica(const comm::Group& group);
+
+/// Returns the group of all ranks of a run's mesh.
+const comm::Group& world_of(const comm::Mesh& mesh);
+
+/// Returns the largest bytes of tensors that this rank has had in the symmetric heaps of all groups, summed
+/// over the heaps; 0 on a rank alone; nullopt if a group has none, as over MPI.
+std::optional<int64_t> symmetric_heaps_peak(const comm::Mesh& mesh);
+
+/// Returns the micro-batches of a step that replica `index` computes. They are dealt as evenly as possible;
+/// there may be none.
+base::Range micro_batches_of(const TrainOptions& options, int index);
+
+}  // namespace shardwise::train

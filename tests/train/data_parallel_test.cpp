@@ -1,0 +1,223 @@
+// Steps of replicas that are split over tensor-parallel ranks, against those of one rank, in fp64.
+#include <ATen/TensorOperators.h>
+
+#include <cmath>
+#include <cstdio>
+#include <map>
+
+#include "shardwise/train/trainer.h"
+#include "tests/support/error_text.h"
+#include "tests/train/runs.h"
+
+namespace shardwise::train::data_parallel_test {
+namespace {
+
+using at::Tensor;
+using testing::on_run_ranks;
+using testing::run_job;
+using testing::Scratch;
+using testing::TestRun;
+
+constexpr double kExact = 1e-10;  // relative, of fp64 sums in another order
+constexpr int kMostRanks = 8;
+
+/// What a rank has of one parameter after a run.
+struct Trained {
+  Tensor value, exp_avg, exp_avg_sq;
+};
+
+/// The steps of one rank and what it has after them, by parameter.
+struct Reference {
+  std::vector<StepRecord> records;
+  std::map<std::string, Trained> trained;
+};
+
+/// Returns three steps of five micro-batches of a model with uneven shards and replicated KV heads.
+TrainOptions run_options(const Scratch& scratch) {
+  TrainOptions options = testing::small_options(scratch);
+  config::Config config = testing::small_byte_config();
+  config.num_attention_heads = kMostRanks;
+  config.num_key_value_heads = 2;
+  options.model_config = scratch.put("model.json", config::to_json(config));
+  options.dtype = "fp64";
+  options.grad_accum = 5;
+  options.steps = 3;
+  options.dropout = options.attention_dropout = 0.1;
+  options.clip_grad = 0.5;
+  return options;
+}
+
+std::map<std::string, Trained> trained_by(const Trainer& trainer) {
+  std::map<std::string, Trained> all;
+  for (const ParameterState& state : trainer.optimizer().state())
+    all[state.parameter->name] = {state.parameter->value.detach(), state.exp_avg, state.exp_avg_sq};
+  return all;
+}
+
+Reference reference_of(const TrainOptions& options) {
+  const Job job(options);
+  Reference reference;
+  on_run_ranks(options, [&](const comm::Mesh& mesh) {
+    Trainer trainer(job, mesh);
+    while (trainer.steps_done() < options.steps) reference.records.push_back(trainer.step());
+    for (const auto& [name, of] : trained_by(trainer))
+      reference.trained[name] = {of.value.clone(), of.exp_avg.clone(), of.exp_avg_sq.clone()};
+  });
+  return reference;
+}
+
+/// Returns the largest difference between a shard and its part of the full tensor, relative to the largest
+/// element.
+double difference(const Tensor& shard, const Tensor& full, const parallel::Parameter& parameter, int rank) {
+  const double scale = std::max(full.abs().max().item<double>(), 1e-30);
+  if (parameter.rule.is_replicated()) return (shard - full).abs().max().item<double>() / scale;
+  double largest = 0;
+  for (const base::ShardRule::Piece& piece : parameter.rule.pieces(rank)) {
+    if (piece.size == 0) continue;
+    const Tensor mine = shard.narrow(parameter.rule.dim, piece.local_begin, piece.size);
+    const Tensor theirs = full.narrow(parameter.rule.dim, piece.global_begin, piece.size);
+    largest = std::max(largest, (mine - theirs).abs().max().item<double>() / scale);
+  }
+  return largest;
+}
+
+void expect_reference(const Trainer& trainer, const Reference& reference, int tp_rank) {
+  for (const ParameterState& state : trainer.optimizer().state()) {
+    const parallel::Parameter& parameter = *state.parameter;
+    const Trained& full = reference.trained.at(parameter.name);
+    EXPECT_LT(difference(parameter.value.detach(), full.value, parameter, tp_rank), kExact) << parameter.name;
+    EXPECT_LT(difference(state.exp_avg, full.exp_avg, parameter, tp_rank), kExact) << parameter.name;
+    EXPECT_LT(difference(state.exp_avg_sq, full.exp_avg_sq, parameter, tp_rank), kExact) << parameter.name;
+  }
+}
+
+/// Runs `options` and compares every step, and in the end every weight and state.
+void expect_steps_of(const Reference& reference, const TrainOptions& options) {
+  const Job job(options);
+  on_run_ranks(options, [&](const comm::Mesh& mesh) {
+    Trainer trainer(job, mesh);
+    for (const StepRecord& expected : reference.records) {
+      const StepRecord record = trainer.step();
+      EXPECT_NEAR(record.loss, expected.loss, kExact * expected.loss);
+      EXPECT_NEAR(record.grad_norm, expected.grad_norm, kExact * expected.grad_norm);
+      EXPECT_EQ(record.tokens, expected.tokens);
+      EXPECT_EQ(std::ssize(record.usage), options.ranks());
+    }
+    expect_reference(trainer, reference, mesh.coordinate("tp"));
+  });
+}
+
+TEST(DataParallel, EveryMeshHasTheStepsOfOneRank) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch);
+  const Reference reference = reference_of(options);
+  EXPECT_GT(reference.records[0].grad_norm, 2 * options.clip_grad) << "no gradient was clipped";
+  int compared = 0;
+  for (options.dp = 1; options.dp <= kMostRanks; ++options.dp) {
+    for (options.tp = 1; options.ranks() <= kMostRanks; ++options.tp) {
+      for (const bool sequence_parallel : {true, false}) {
+        if (options.tp == 1 && !sequence_parallel) continue;
+        options.sequence_parallel = sequence_parallel;
+        SCOPED_TRACE("dp " + std::to_string(options.dp) + " tp " + std::to_string(options.tp));
+        expect_steps_of(reference, options);
+        ++compared;
+      }
+    }
+  }
+  std::printf("covered: %d meshes of 1 to 8 ranks\n", compared);
+}
+
+TEST(DataParallel, AnyNumberOfMicroBatchesIsDealt) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch);
+  for (const int64_t micro_batches : {1, 2, 3, 4, 5}) {  // 1: two of three replicas have none
+    options.grad_accum = micro_batches;
+    options.dp = options.tp = 1;
+    const Reference reference = reference_of(options);
+    for (options.dp = 2; options.dp <= 4; ++options.dp) {
+      SCOPED_TRACE(std::to_string(micro_batches) + " over dp " + std::to_string(options.dp));
+      options.tp = options.dp == 4 ? 1 : 2;
+      expect_steps_of(reference, options);
+    }
+  }
+}
+
+TEST(DataParallel, FrozenAndTiedParametersTrainAsOnOneRank) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch);
+  options.model_config.reset();
+  config::Config config = testing::small_byte_config();
+  config.tie_word_embeddings = true;
+  options.model_config = scratch.put("tied.json", config::to_json(config));
+  for (const std::vector<std::string>& freeze :
+       {std::vector<std::string>{}, {"model.layers.0.*"}, {"*proj*", "model.embed_tokens.weight"}}) {
+    options.freeze = freeze;
+    options.dp = options.tp = 1;
+    const Reference reference = reference_of(options);
+    options.dp = 3, options.tp = 2;
+    options.verify = true;  // compares all weights and gradients over replicas in every step
+    expect_steps_of(reference, options);
+    options.verify = false;
+  }
+}
+
+TEST(DataParallel, EvaluatesAndResumesOnAnyMesh) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch);
+  options.val_fraction = 0.3;
+  options.eval_batches = 3;
+  options.eval_every = 1;
+  options.steps = 4;
+  const TestRun reference = run_job(options);
+  const auto expect_equal = [&](const StepRecord& record) {
+    const StepRecord& expected = reference.records.at(static_cast<size_t>(record.step - 1));
+    EXPECT_NEAR(record.loss, expected.loss, kExact * expected.loss);
+    EXPECT_NEAR(record.val_loss.value(), expected.val_loss.value(), kExact * expected.loss);
+  };
+  options.save = scratch / "saved";
+  options.dp = 2, options.tp = 2;
+  options.stop_after = 2;
+  for (const StepRecord& record : run_job(options).records) expect_equal(record);
+  options.stop_after.reset();
+  options.resume = options.save;
+  options.model_config.reset();
+  options.dtype.reset();
+  options.save.reset();
+  for (const auto& [dp, tp] : {std::pair(1, 1), std::pair(3, 1), std::pair(2, 3)}) {
+    SCOPED_TRACE("resumed at dp " + std::to_string(dp) + " tp " + std::to_string(tp));
+    options.dp = dp, options.tp = tp;
+    const TestRun resumed = run_job(options);
+    ASSERT_EQ(resumed.records.size(), 2u);
+    for (const StepRecord& record : resumed.records) expect_equal(record);
+  }
+}
+
+TEST(DataParallel, VerifyNamesTheParameterThatDiffersBetweenReplicas) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch);
+  options.dp = 3;
+  options.verify = true;
+  const Job job(options);
+  const std::string text = test::error_text<c10::Error>([&] {
+    on_run_ranks(options, [&](const comm::Mesh& mesh) {
+      Trainer trainer(job, mesh);
+      const at::NoGradGuard no_grad;
+      if (mesh.rank() == 2) trainer.optimizer().state()[1].parameter->value.view(-1)[3] += 1e-3;
+      const at::AutoGradMode gradients(true);
+      trainer.step();
+    });
+  });
+  EXPECT_PRED2(test::contains, text,
+               " must be equal on every rank that holds it; dp rank 2's differs from dp rank 0's");
+}
+
+TEST(DataParallel, DefaultsToAMicroBatchForEachReplica) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch);
+  options.grad_accum = base::Default<int64_t>{1};
+  options.dp = 3;
+  EXPECT_EQ(int64_t(Job(options).options().grad_accum), 3);
+}
+
+}  // namespace
+}  // namespace shardwise::train::data_parallel_test
