@@ -4,6 +4,8 @@
     peers.py compiled [bf16]       the same with torch.compile, whose first steps compile for a minute
     peers.py optimizer [bf16]      what follows backward: norm, clip, fused AdamW, the copy to bf16, zeroing
     peers.py dtensor               one rank, given by RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+    peers.py ddp|fsdp [bf16]       such a rank, with its part of the sequences: DistributedDataParallel, or fully_shard (FSDP2) of every
+                                   block; bf16 by autocast or by fully_shard's policy, with fp32 weights and reductions of fp32
     peers.py mlp fp32|bf16         the gated MLP, one process
 
 Implements the protocol of worker.h: reads a number of steps, prints their seconds.
@@ -226,6 +228,37 @@ def train_step(model, is_parallel):
     return step
 
 
+def data_parallel(kind, model, is_bf16):
+    if kind == "ddp":
+        return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if is_bf16 else MixedPrecisionPolicy()
+    for block in model.blocks:
+        fully_shard(block, mp_policy=policy)
+    return fully_shard(model, mp_policy=policy)
+
+
+def data_parallel_step(kind, is_bf16):
+    """Averages over ranks with equal numbers of tokens, which is the mean over the batch of the other steps."""
+    ids, cos, sin = batch_of(TRAIN_STEP)
+    ids = ids.chunk(dist.get_world_size())[dist.get_rank()]
+    model = data_parallel(kind, Llama(TRAIN_STEP), is_bf16)
+    if kind == "fsdp" and is_bf16:
+        cos, sin = cos.bfloat16(), sin.bfloat16()
+    optimizer = fused_adamw(model.parameters())
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16 and kind == "ddp"):
+            loss = F.cross_entropy(model(ids, cos, sin).flatten(0, 1), ids.flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
+    return step
+
+
 def mlp_step(dtype):
     model = Mlp(4096, 11008).to(dtype)
     x = torch.randn(16, 128, 4096, dtype=dtype, requires_grad=True)
@@ -278,11 +311,14 @@ def main():
     kind = sys.argv[1]
     threads = int(os.environ["SHARDWISE_THREADS"])
     torch.set_num_threads(threads)
-    if kind == "dtensor":
+    if kind in ("dtensor", "ddp", "fsdp"):
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[int(os.environ["RANK"])]})
         dist.init_process_group("gloo")
-        mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
-        serve(train_step(tensor_parallel(Llama(TRAIN_STEP), mesh), is_parallel=True))
+        if kind == "dtensor":
+            mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+            serve(train_step(tensor_parallel(Llama(TRAIN_STEP), mesh), is_parallel=True))
+        else:
+            serve(data_parallel_step(kind, is_bf16=sys.argv[2:] == ["bf16"]))
         dist.destroy_process_group()
     elif kind in ("eager", "compiled", "optimizer"):
         is_bf16 = sys.argv[2:] == ["bf16"]

@@ -1,6 +1,6 @@
 """Benchmarks shardwise against other libraries, interleaved, and writes the ratios to benchmarks/results/.
 
-    .venv-test/bin/python benchmarks/run.py [train_step] [optimizer] [gated_mlp] [linear_cross_entropy] [memory] [tokenize] [decode]
+    .venv-test/bin/python benchmarks/run.py [train_step] [axes] [optimizer] [gated_mlp] [linear_cross_entropy] [memory] [tokenize] [decode]
         [prefill] [vllm] [load] [comm] [overlap] [dtensor] [--rounds N] [--steps N]
 
 In every round each candidate runs its steps once, so that noise of the machine affects all candidates alike. The time of a
@@ -16,6 +16,7 @@ import datetime
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -65,6 +66,28 @@ def bf16_step(rounds, steps):
     return report("Training step in bf16, fp32 master weights, shape as above", candidates,
                   [("PyTorch eager / ours TP=2+SP", eager, sp, 1.8), ("PyTorch compiled / ours TP=2+SP", compiled, sp, None),
                    ("PyTorch eager / ours TP=2", eager, tp, None)])
+
+
+def share_of_collectives(candidate, steps, warm_up=2):
+    """The part of the measured steps that rank 0 spent in collectives; those of the warm-up count as the others."""
+    return candidate.last["busy_s"] / (steps + warm_up) / statistics.median(candidate.seconds)
+
+
+def axes(rounds, steps):
+    """The step of train_step, whose four sequences two replicas share."""
+    ours, peer = str(BUILD / "benchmarks" / "bench_train_step"), [sys.executable, str(ROOT / "benchmarks" / "peers.py")]
+    sections = []
+    for dtype in ("fp32", "bf16"):
+        dp = Candidate("shardwise DP=2", [ours, "dp", dtype], 2, 1)
+        sp = Candidate("shardwise TP=2+SP", [ours, "sp", dtype], 2, 1)
+        ddp = Candidate("PyTorch DDP, Gloo", [*peer, "ddp", dtype], 2, 1)
+        fsdp = Candidate("PyTorch FSDP2, Gloo", [*peer, "fsdp", dtype], 2, 1)
+        interleave([dp, sp, ddp, fsdp], rounds, steps, warm_up=2)
+        sections.append(report(f"Training step of train_step on two ranks of one thread, {dtype}", [dp, sp, ddp, fsdp],
+                               [("ours TP=2+SP / ours DP=2", sp, dp, 0.98), ("PyTorch DDP / ours DP=2", ddp, dp, 1.5),
+                                ("PyTorch FSDP2 / ours DP=2", fsdp, dp, 2.0)])
+                        + f"\nCollectives of ours DP=2, waiting included: {share_of_collectives(dp, rounds * steps):.1%} of a step (target: 3 %).\n")
+    return "\n".join(sections)
 
 
 def optimizer(rounds, steps):
@@ -252,6 +275,7 @@ TURNS = "Candidates are interleaved; a ratio is the median over rounds."
 # Every benchmark with its options' defaults and its method.
 BENCHES = {
     "train_step": (train_step, {"rounds": 15, "steps": 2}, TURNS),
+    "axes": (axes, {"rounds": 11, "steps": 2}, TURNS),
     "optimizer": (optimizer, {"rounds": 15, "steps": 2}, TURNS),
     "gated_mlp": (gated_mlp, {"rounds": 15, "steps": 1}, TURNS),
     "linear_cross_entropy": (linear_cross_entropy, {"rounds": 5, "steps": 1}, TURNS),

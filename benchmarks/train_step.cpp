@@ -1,21 +1,23 @@
 // One rank of the training-step benchmark: forward, backward, sync, norm, clip, AdamW on random bytes.
 //
-//   bench_train_step [sp|tp|no-overlap|split-batch|optimizer] [fp32|bf16]
+//   bench_train_step [sp|tp|no-overlap|split-batch|dp|optimizer] [fp32|bf16]
 //
-// TP+SP; TP with overlap; TP without overlap; TP with split batches; only what follows backward: norm, clip,
-// AdamW, the copy to bf16, zeroing. Shape: hidden 512, 8 layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000,
-// s 256, b 4.
+// TP+SP; TP with overlap; TP without overlap; TP with split batches; replicas that share the sequences of the
+// batch; only what follows backward: norm, clip, AdamW, the copy to bf16, zeroing. Shape: hidden 512, 8
+// layers, 8 heads, 4 KV heads, ffn 1376, vocab 32000, s 256, b 4.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randint.h>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
 #include <set>
 
 #include "benchmarks/worker.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/model/decoder.h"
+#include "shardwise/parallel/flat_gradients.h"
 #include "shardwise/train/optimizer.h"
 
 namespace {
@@ -37,23 +39,32 @@ config::Config shape() {
   return config;
 }
 
-/// Returns the same ids on every rank.
-at::Tensor random_ids() {
-  return at::randint(0, 32000, {kLength, kBatch}, at::make_generator<at::CPUGeneratorImpl>(7), at::kLong);
+/// Returns ids of all sequences, the same on every rank, or of those of one replica.
+at::Tensor random_ids(const comm::Group& replicas) {
+  const at::Tensor all =
+      at::randint(0, 32000, {kLength, kBatch}, at::make_generator<at::CPUGeneratorImpl>(7), at::kLong);
+  const base::Range own = base::Split::even("sequence", kBatch, replicas.size()).range(replicas.rank());
+  return all.narrow(/*dim=*/1, own.begin, own.size()).contiguous();
 }
 
 template <nn::ResidualStream Stream>
-void run(const comm::Group& group, const std::string& mode, at::ScalarType dtype) {
+void run(const comm::Group& world, const std::string& mode, at::ScalarType dtype) {
+  const bool is_data_parallel = mode == "dp";
+  const comm::Group group = is_data_parallel ? comm::Group() : world;
+  const comm::Group replicas = is_data_parallel ? world : comm::Group();
   model::DecoderWeights weights(shape(), group, dtype);
   weights.initialize_(/*seed=*/1);
   const model::Decoder<Stream> model(weights);
   const auto specs = weights.specs<Stream>();
   train::AdamW optimizer(weights.used_parameters(), {});
-  const at::Tensor ids = random_ids();
+  const at::Tensor ids = random_ids(replicas);
+  std::optional<parallel::FlatGradients> gradients;
+  if (is_data_parallel) gradients.emplace(specs, replicas);
   int64_t step_number = 0;
   double loss_value = 0;
   for (const auto& spec : specs) parallel::zero_grad_(*spec.parameter);
   const std::function<void()> update = [&] {
+    if (gradients) gradients->sum_over_ranks_();
     const double norm = parallel::synced_norm_(specs, group);
     const double scale = parallel::clip_scale(norm, /*max_norm=*/1);
     optimizer.step_and_zero_grad_(++step_number, /*learning_rate=*/1e-4, scale);
@@ -65,12 +76,14 @@ void run(const comm::Group& group, const std::string& mode, at::ScalarType dtype
     const auto loss = model.loss(ids, ids, kLength * kBatch, context);
     loss.local().backward();
     update();
-    loss_value = loss.local().template item<double>();
+    at::Tensor sum = loss.local().detach();
+    replicas.all_reduce_(sum);
+    loss_value = sum.template item<double>();
   };
-  bench::serve(group, mode == "optimizer" ? update : step, [&] {
-    const auto* shared = group.symmetric_heap();
+  bench::serve(world, mode == "optimizer" ? update : step, [&] {
+    const auto* shared = world.symmetric_heap();
     return fmt::format("\"loss\": {:.5f}, \"busy_s\": {:.6f}, \"peak_bytes\": {}", loss_value,
-                       group.counters().busy_ns * 1e-9,
+                       world.counters().busy_ns * 1e-9,
                        base::peak_bytes() + (shared ? shared->peak_bytes() : 0));
   });
 }
@@ -82,12 +95,13 @@ int main(int argc, char** argv) {
   base::install_memory_counter();
   const std::string mode = argc < 2 ? "sp" : argv[1];
   const std::string dtype_name = argc < 3 ? "fp32" : argv[2];
-  const std::set<std::string> modes{"sp", "tp", "no-overlap", "split-batch", "optimizer"};
+  const std::set<std::string> modes{"sp", "tp", "no-overlap", "split-batch", "dp", "optimizer"};
   TORCH_CHECK_VALUE(modes.contains(mode), "bench_train_step: mode must be one of ",
                     fmt::to_string(fmt::join(modes, ", ")), "; got ", mode);
   TORCH_CHECK_VALUE(dtype_name == "fp32" || dtype_name == "bf16",
                     "bench_train_step: dtype must be fp32 or bf16; got ", dtype_name);
   const at::ScalarType dtype = dtype_name == "fp32" ? at::kFloat : at::kBFloat16;
   const comm::Group group = bench::join(launch::launch_context_from_env());
-  mode == "sp" ? run<nn::Sharded<nn::kSequence>>(group, mode, dtype) : run<nn::Invariant>(group, mode, dtype);
+  mode == "sp" || mode == "dp" ? run<nn::Sharded<nn::kSequence>>(group, mode, dtype)
+                               : run<nn::Invariant>(group, mode, dtype);
 }
