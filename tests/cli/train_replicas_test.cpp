@@ -1,0 +1,81 @@
+// `shardwise train --dp` as a program: how many replicas it has, and what they send and hold.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "tests/cli/train_program.h"
+#include "tests/support/error_text.h"
+
+namespace shardwise::cli::train_replicas_test {
+namespace {
+
+using namespace shardwise::testing;
+using test::contains;
+
+class TrainReplicas : public TrainProgram {};
+
+/// Runs `argv` as `ranks` ranks that mpirun started, and returns rank 0's errors. All must exit with `code`.
+std::string errors_by_mpirun(const std::vector<std::string>& argv, int ranks, const std::string& job,
+                             int code) {
+  std::vector<std::unique_ptr<Program>> programs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::string number = std::to_string(rank), all = std::to_string(ranks);
+    const Program::Options options{
+        .environment = {"OMPI_COMM_WORLD_RANK=" + number, "OMPI_COMM_WORLD_SIZE=" + all,
+                        "OMPI_COMM_WORLD_LOCAL_RANK=" + number, "OMPI_COMM_WORLD_LOCAL_SIZE=" + all,
+                        "SHARDWISE_JOB=" + job, "SHARDWISE_THREADS=1"}};
+    programs.push_back(std::make_unique<Program>(argv, options));
+  }
+  for (const auto& program : programs) EXPECT_EQ(exit_code(program->wait(60)), code) << program->errors();
+  return programs[0]->errors();
+}
+
+TEST_F(TrainReplicas, TakesTheReplicasThatALauncherLeaves) {
+  const std::string log = scratch_ / "log";
+  const std::string errors =
+      errors_by_mpirun(argv({"--tp", "2", "--dtype", "fp64", "--log", log}), 4, scratch_.path(), 0);
+  EXPECT_PRED2(contains, errors, "dp 2, tp 2");
+  Program one(argv({"--grad-accum", "2", "--dtype", "fp64", "--log", log + "1"}), kOneThread);
+  expect_success(one);
+  const std::vector<double> losses = losses_in(log), expected = losses_in(log + "1");
+  ASSERT_EQ(losses.size(), 4u);
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 1e-10 * expected[i]);
+}
+
+TEST_F(TrainReplicas, RefusesRanksThatAreNotTheProduct) {
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--tp", "2"}, {"--tp", "2", "--dp", "2"}, {"--dp", "2"}})
+    EXPECT_PRED2(contains, errors_by_mpirun(argv(flags), 3, scratch_.path(), 2),
+                 "must equal the product of the degrees of parallelism; got 3 from mpirun");
+}
+
+TEST_F(TrainReplicas, ListsReplicasAndWarnsOfIdleOnes) {
+  Program program(argv({"--dp", "3", "--grad-accum", "2"}), kOneThread);
+  expect_success(program);
+  EXPECT_PRED2(contains, program.errors(), "\n             2  2          none\n");
+  EXPECT_PRED2(contains, program.errors(),
+               "--grad-accum should be at least --dp, or replicas have no micro-batch; got 2 and 3");
+  Program busy(argv({"--dp", "2"}), kOneThread);
+  expect_success(busy);
+  EXPECT_FALSE(contains(busy.errors(), "should be")) << busy.errors();
+}
+
+TEST_F(TrainReplicas, SentBytesAndMemoryOfReplicasMatchThePlan) {
+  for (const auto& [dp, tp] : {std::pair("2", "1"), std::pair("3", "1"), std::pair("2", "2")}) {
+    SCOPED_TRACE(std::string("dp ") + dp + " tp " + tp);
+    Program program(argv({"--dp", dp, "--tp", tp, "--json", "--grad-accum", "4", "--clip-grad", "0.1"}),
+                    kOneThread);
+    expect_success(program);
+    const std::vector<json> ranks = ranks_in(program.output());
+    EXPECT_EQ(std::ssize(ranks), std::stoi(dp) * std::stoi(tp));
+    for (const json& rank : ranks) {
+      EXPECT_GT(rank["comm_bytes"], 0);
+      EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+      const double expected = rank["expected_peak_memory_bytes"];
+      EXPECT_NEAR(rank["peak_memory_bytes"], expected, 0.02 * expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shardwise::cli::train_replicas_test
