@@ -206,13 +206,24 @@ def optimizer_step(model, is_bf16):
     return step
 
 
+def clipped_step(model, optimizer, backward):
+    """Returns a step; `backward` computes the gradients and returns the loss."""
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        loss = backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
+    return step
+
+
 def train_step(model, is_parallel):
     ids, cos, sin = batch_of(TRAIN_STEP)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=not is_parallel,
                                   foreach=is_parallel)
 
-    def step():
-        optimizer.zero_grad(set_to_none=True)
+    def backward():
         if is_parallel:
             from torch.distributed.tensor.parallel import loss_parallel
             with loss_parallel():
@@ -221,11 +232,9 @@ def train_step(model, is_parallel):
         else:
             loss = F.cross_entropy(model(ids, cos, sin).flatten(0, 1), ids.flatten())
             loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
         return loss
 
-    return step
+    return clipped_step(model, optimizer, backward)
 
 
 def data_parallel(kind, model, is_bf16):
@@ -245,18 +254,14 @@ def data_parallel_step(kind, is_bf16):
     model = data_parallel(kind, Llama(TRAIN_STEP), is_bf16)
     if kind == "fsdp" and is_bf16:
         cos, sin = cos.bfloat16(), sin.bfloat16()
-    optimizer = fused_adamw(model.parameters())
 
-    def step():
-        optimizer.zero_grad(set_to_none=True)
+    def backward():
         with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16 and kind == "ddp"):
             loss = F.cross_entropy(model(ids, cos, sin).flatten(0, 1), ids.flatten())
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
         return loss
 
-    return step
+    return clipped_step(model, fused_adamw(model.parameters()), backward)
 
 
 def mlp_step(dtype):

@@ -38,8 +38,10 @@ plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh) {
 }
 
 /// Returns the bytes that a rank of the job sends in one optimizer step.
-int64_t step_bytes(const plan::Workload& workload, const train::TrainOptions& options, int rank) {
-  const int replica = rank / workload.tp, part = rank % workload.tp;
+int64_t step_bytes(const plan::Workload& workload, const train::TrainOptions& options, const comm::Mesh& mesh,
+                   int rank) {
+  const int replica = mesh.coordinate(train::kDataAxis, rank);
+  const int part = mesh.coordinate(train::kTensorAxis, rank);
   const int64_t micro_batches = train::micro_batches_of(options, replica).size();
   const auto passes = plan::micro_batch_communication(workload, part).both();
   return (micro_batches * passes + plan::optimizer_communication(workload, part) +
@@ -119,8 +121,10 @@ std::vector<plan::Peak> planned_peaks(const train::Job& job, const comm::Mesh& m
   const plan::Workload workload = workload_of(job, mesh);
   std::vector<plan::Peak> peaks;
   if (!ranks_share_memory(train::world_of(mesh))) return peaks;
+  std::vector<plan::Peak> of_replica;
+  for (int part = 0; part < workload.tp; ++part) of_replica.push_back(plan::training_peak(workload, part));
   for (int rank = 0; rank < mesh.world_size(); ++rank)
-    peaks.push_back(plan::training_peak(workload, rank % workload.tp));
+    peaks.push_back(of_replica[size_t(mesh.coordinate(train::kTensorAxis, rank))]);
   return peaks;
 }
 
@@ -140,7 +144,7 @@ TrainReport make_report(const train::Job& job, Summary summary, StepTimes times,
   const std::vector<plan::Peak> peaks = planned_peaks(job, mesh);
   TrainReport report{std::move(summary), {}, std::move(times)};
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    RankReport::Expected expected{step_bytes(workload, job.options(), rank), std::nullopt};
+    RankReport::Expected expected{step_bytes(workload, job.options(), mesh, rank), std::nullopt};
     if (!peaks.empty()) expected.peak = peaks[size_t(rank)];
     report.ranks.push_back({report.summary.last.usage[rank], std::move(expected)});
   }
