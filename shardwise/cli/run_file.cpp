@@ -37,6 +37,14 @@ int64_t checked_count(const Fields& fields, const char* name, int64_t min) {
   return count;
 }
 
+/// Returns a number of ranks along an axis, small enough that those of two multiply.
+int64_t checked_degree(const Fields& fields, const char* name) {
+  constexpr int64_t kMax = int64_t{1} << 30;
+  const int64_t degree = checked_count(fields, name, 1);
+  if (degree > kMax) base::throw_invalid(fields.label(name), "at most " + std::to_string(kMax), json(degree));
+  return degree;
+}
+
 std::string any_text(const Fields& fields, const char* name) {
   const json& value = fields.at(name);
   if (!value.is_string()) base::throw_invalid(fields.label(name), "a string", value);
@@ -102,8 +110,8 @@ train::ShardShapes shapes_of(const json& object, const std::string& where, size_
 RunFile run_in(const Fields& run) {
   RunFile file{.description = any_text(run, "description"),
                .parameters = checked_count(run, "parameters", 1),
-               .tp = checked_count(run, "tp", 1),
-               .dp = run.find("dp") ? checked_count(run, "dp", 1) : 1,
+               .tp = checked_degree(run, "tp"),
+               .dp = run.find("dp") ? checked_degree(run, "dp") : 1,
                .tokens_per_step = checked_count(run, "tokens_per_step", 1)};
   run.or_flag("sequence_parallel", file.sequence_parallel);
   const auto milliseconds_in = [&](const char* name) {

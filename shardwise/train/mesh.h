@@ -12,7 +12,7 @@ namespace shardwise::train {
 inline constexpr const char* kDataAxis = "dp";
 inline constexpr const char* kTensorAxis = "tp";
 
-/// Connects the mesh of a run: --dp replicas, and within each --tp neighboring ranks that share its weights.
+/// Connects the mesh of a run: --dp replicas, each sharded over --tp neighboring ranks.
 /// Its group of both axes has all ranks. Errors: those of comm::Mesh.
 comm::Mesh connect_mesh(const TrainOptions& options, int rank, int world_size,
                         const comm::Mesh::Connect& connect);

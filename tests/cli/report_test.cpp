@@ -264,6 +264,9 @@ TEST_F(Report, RefusesBadRuns) {
     refused(put("changed.json", run), all);
   };
   changed("/run/tp", 0, {"run.tp must be 1 or more", "got 0"});
+  changed("/run/tp", int64_t{1} << 31, {"run.tp must be at most 1073741824", "got 2147483648"});
+  changed("/run/dp", int64_t{1} << 62, {"run.dp must be at most 1073741824", "got"});
+  changed("/run/dp", 2, {"ranks"});  // of which there are two, not four
   changed("/run/tp", 3, {"ranks must be a list of 3, one for each rank"});
   changed("/run/description", 5, {"run.description must be a string"});
   changed("/run/planned_compute_seconds", nullptr, {"planned_compute_seconds must be given"});
