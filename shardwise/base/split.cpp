@@ -9,6 +9,11 @@
 
 namespace shardwise::base {
 
+Range intersection(const Range& a, const Range& b) {
+  const int64_t begin = std::clamp(b.begin, a.begin, a.end);
+  return {begin, std::clamp(b.end, begin, a.end)};
+}
+
 Range blocks_of(const Range& elements, int64_t block) {
   const int64_t begin = elements.begin / block;
   return {begin, elements.empty() ? begin : (elements.end + block - 1) / block};
@@ -64,6 +69,19 @@ Split Split::blocks_of(std::string name, const Split& split, int64_t unit, int64
     ranges.push_back(base::blocks_of({range.begin * unit, range.end * unit}, block));
   }
   return {std::move(name), base::blocks_of({0, split.size() * unit}, block).size(), std::move(ranges)};
+}
+
+Split Split::of_sizes(std::string name, const std::vector<int64_t>& sizes) {
+  TORCH_CHECK_VALUE(!sizes.empty() && std::ranges::min(sizes) >= 0, "split ", name,
+                    ": one size or more, none negative; got ", sizes.size(), " with the smallest ",
+                    sizes.empty() ? 0 : std::ranges::min(sizes), " [SW0865]");
+  std::vector<Range> ranges;
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    ranges.push_back({begin, begin + size});
+    begin += size;
+  }
+  return {std::move(name), begin, std::move(ranges)};
 }
 
 int64_t Split::largest() const {

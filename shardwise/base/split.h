@@ -23,6 +23,9 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+/// Returns the indices that are in both; an empty range within `a` if there are none.
+Range intersection(const Range& a, const Range& b);
+
 /// Returns the blocks of `block` elements that overlap `elements`; an empty range if `elements` is empty.
 Range blocks_of(const Range& elements, int64_t block);
 
@@ -45,6 +48,10 @@ class Split {
   /// Returns the blocks of `block` elements that each rank's range overlaps, where one index of `split`
   /// stands for `unit` elements. A block that straddles a boundary is replicated on both ranks.
   static Split blocks_of(std::string name, const Split& split, int64_t unit, int64_t block);
+
+  /// Returns a partition into consecutive ranges of the given sizes, by rank.
+  /// Errors: c10::ValueError if there is none, or a negative one.
+  static Split of_sizes(std::string name, const std::vector<int64_t>& sizes);
 
   /// Returns the trivial partition: one rank holds all elements.
   static Split unsharded(std::string name, int64_t size) { return even(std::move(name), size, 1); }
