@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include "shardwise/base/split.h"
 #include "shardwise/comm/argument_checks.h"
 #include "shardwise/comm/group_call.h"
 
@@ -125,6 +126,20 @@ std::shared_ptr<PeerShards> Group::share_shard(const at::Tensor& shard, const ba
     }
     return std::make_shared<CountedPeerShards>(heap->share_shard(readable, split, /*tag=*/0, Op::share_shard),
                                                state_->counters, state_->backend);
+  });
+}
+
+at::Tensor Group::empty_shared(at::IntArrayRef sizes, at::ScalarType dtype) const {
+  if (size() == 1) return empty(sizes, dtype);
+  SymmetricHeap* const heap = state_->heap;
+  TORCH_CHECK_VALUE(heap != nullptr, "empty_shared: needs a group with a symmetric heap; got one of ", size(),
+                    " ranks without it [SW0866]");
+  std::vector<int64_t> elements(size_t(size()), 0);
+  elements[0] = c10::multiply_integers(sizes);
+  const auto split = base::Split::of_sizes("shared tensor", elements);
+  return state_->call(Op::barrier, /*sent_bytes=*/0, [&] {
+    const at::Tensor own = heap->empty({elements[size_t(rank())]}, dtype);
+    return heap->share_shard(own, split, /*tag=*/0, Op::share_shard)->get(0).view(sizes);
   });
 }
 

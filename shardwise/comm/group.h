@@ -69,6 +69,10 @@ class Group {
   /// Returns the concatenation of the ranks' shards along `dim`; `split` gives the shard sizes.
   /// Cost: shard·(t−1) elements.
   at::Tensor all_gather(const at::Tensor& shard, const base::Split& split, int64_t dim = 0) const;
+  /// Writes the concatenation along dim 0 into `out` [split.size(), ...]. `shard` may be this rank's rows of
+  /// `out`: those are then not copied, nor is anything staged if `out` is contiguous and allocated by
+  /// `empty`.
+  void all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split) const;
 
   /// Returns the sum (or another reduction) of `x` over the ranks, accumulated in rank order, in fp32 for
   /// bf16 and fp16. All ranks get the same bits. The result is allocated by `empty`; results of the other
@@ -83,7 +87,8 @@ class Group {
   /// Sums `x` over the ranks and returns this rank's range along `dim`. Cost: numel − result elements.
   /// Nothing is staged if `x` is contiguous, allocated by `empty`, and dim is 0.
   at::Tensor reduce_scatter(const at::Tensor& x, const base::Split& split, int64_t dim = 0) const;
-  /// Sums `x` over the ranks and writes this rank's rows into `out` [split.range(rank), ...]. Peers may still
+  /// Sums `x` over the ranks and writes this rank's rows into `out` [split.range(rank), ...], which may be
+  /// these rows of `x`. Peers may still
   /// read an unstaged `x` after the call returns: it may be freed, but not overwritten, until a later
   /// collective other than `share_shard` has completed. (All other collectives return when no peer reads
   /// their input any more.)
@@ -136,6 +141,11 @@ class Group {
   /// for each further read of all peers' shards. The shard must not be overwritten while the result lives,
   /// nor until a later collective has completed.
   std::shared_ptr<PeerShards> share_shard(const at::Tensor& shard, const base::Split& split) const;
+  /// Returns an uninitialized tensor that is one memory on all ranks, in the symmetric heap of the lowest
+  /// one, as long as any rank holds it: what a rank writes, the others read after the group's next
+  /// collective. Collective; needs has_symmetric_heap() or a group of one. All ranks must drop it, with all
+  /// of its views, between the same collectives. Counted as a barrier.
+  at::Tensor empty_shared(at::IntArrayRef sizes, at::ScalarType dtype) const;
   /// Counts one all_gather of `shard` whose bytes were read in place.
   void record_peer_read(const at::Tensor& shard) const;
 

@@ -49,6 +49,23 @@ at::Tensor Group::all_gather(const at::Tensor& shard, const base::Split& split, 
   });
 }
 
+void Group::all_gather_out(at::Tensor& out, const at::Tensor& shard, const base::Split& split) const {
+  check_full("all_gather", out, split, /*dim=*/0, size());
+  check_shard("all_gather", shard, split, /*dim=*/0, rank(), size());
+  check_output("all_gather", out.narrow(0, 0, shard.size(0)), shard);
+  if (size() == 1) {
+    if (out.const_data_ptr() != shard.const_data_ptr()) out.copy_(shard);
+    return;
+  }
+  check_dense_on("all_gather", shard, device());
+  check_dense_on("all_gather", out, device());
+  state_->call(Op::all_gather, bytes_of(shard) * (size() - 1), [&] {
+    if (state_->heap != nullptr) return state_->heap->all_gather_out(out, shard, split, /*dim=*/0);
+    std::vector<at::Tensor> pieces = pieces_of(out, split, /*dim=*/0);
+    state_->backend->all_gather(pieces, shard);
+  });
+}
+
 at::Tensor Group::all_reduce(const at::Tensor& x, Reduce reduce) const {
   if (size() == 1) return x;
   check_dense_on("all_reduce", x, device());

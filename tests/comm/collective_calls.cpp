@@ -21,6 +21,13 @@ void all_gather(CaseOnRank& c) {
   c.expect(full, gathered(c));
 }
 
+void all_gather_out(CaseOnRank& c) {
+  at::Tensor full = c.output(c.full());
+  c.group().all_gather_out(full, c.input(c.rank(), c.shard()), c.split());
+  if (c.size() > 1) c.overwrite_inputs();
+  c.expect(full, gathered(c));
+}
+
 void all_reduce(CaseOnRank& c) {
   const at::Tensor y = c.group().all_reduce(c.input(c.rank(), c.full()), c.reduce());
   if (c.size() > 1) c.overwrite_inputs();
@@ -143,6 +150,7 @@ std::vector<CollectiveCall> make_collective_calls() {
   std::vector<CollectiveCall> calls = {
       call("broadcast_", {.is_group_call = yes}, broadcast),
       call("all_gather", {.supports_uneven = yes, .is_group_call = yes}, all_gather),
+      call("all_gather_out", {.supports_uneven = yes, .is_group_call = yes}, all_gather_out),
       call("all_reduce", {.reduces = yes, .supports_uneven = yes, .is_group_call = yes}, all_reduce),
       call("all_reduce_", {.reduces = yes, .supports_uneven = yes, .is_group_call = yes},
            all_reduce_in_place),

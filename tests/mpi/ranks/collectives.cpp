@@ -75,6 +75,10 @@ void check_all_gather(const Group& group, const Dtypes& dtypes) {
       const at::Tensor full = value({rows, 5}, /*rank=*/0, dtype);
       const at::Tensor shard = with_layout(group, full.slice(0, range.begin, range.end), memory);
       EXPECT_TRUE(equals(group.all_gather(shard, split), full)) << rows << " " << dtype;
+      at::Tensor all = at::full({rows, 5}, 77, dtype);
+      all.slice(0, range.begin, range.end).copy_(shard);
+      group.all_gather_out(all, all.slice(0, range.begin, range.end), split);
+      EXPECT_TRUE(equals(all, full)) << "in place " << rows << " " << dtype;
       const at::Tensor transposed = with_layout(group, full.t().slice(1, range.begin, range.end), memory);
       EXPECT_TRUE(equals(group.all_gather(transposed, split, /*dim=*/-1), full.t())) << rows << " " << dtype;
     }
@@ -93,6 +97,9 @@ void check_reduce_scatter(const Group& group, const Dtypes& dtypes) {
       at::Tensor out = with_layout(group, at::zeros(expected.sizes(), dtype), memory);
       group.reduce_scatter_out(out, x, split);
       EXPECT_TRUE(equals(out, expected)) << rows << " " << dtype;
+      at::Tensor all = x.clone(), part = all.narrow(0, range.begin, range.size());
+      group.reduce_scatter_out(part, all, split);
+      EXPECT_TRUE(equals(part, expected)) << "in place " << rows << " " << dtype;
       const at::Tensor transposed = with_layout(group, value({rows, 5}, group.rank(), dtype).t(), memory);
       EXPECT_TRUE(equals(group.reduce_scatter(transposed, split, /*dim=*/1), expected.t()))
           << rows << " " << dtype;
