@@ -203,11 +203,14 @@ LauncherHint hint_for(LaunchContext::Launcher launcher, int64_t ranks, int64_t w
       return {"the launcher", ""};
     case LaunchContext::Launcher::torchrun:
       return {"torchrun",
-              fmt::format("; give --tp {}, or run torchrun with --nproc-per-node {}", world, ranks)};
+              fmt::format("; give degrees whose product is {}, or run torchrun with --nproc-per-node {}",
+                          world, ranks)};
     case LaunchContext::Launcher::mpirun:
-      return {"mpirun", fmt::format("; give --tp {}, or run mpirun with -n {}", world, ranks)};
+      return {"mpirun",
+              fmt::format("; give degrees whose product is {}, or run mpirun with -n {}", world, ranks)};
     case LaunchContext::Launcher::srun:
-      return {"srun", fmt::format("; give --tp {}, or run srun with --ntasks {}", world, ranks)};
+      return {"srun",
+              fmt::format("; give degrees whose product is {}, or run srun with --ntasks {}", world, ranks)};
   }
   TORCH_INTERNAL_ASSERT(false);
 }

@@ -352,7 +352,7 @@ TEST_F(Environment, the_world_size_must_be_the_product_of_the_degrees) {
     EXPECT_EQ(base::without_code(error.what_without_backtrace()),
               "launch: the number of ranks must equal the product of the degrees of parallelism; got 4 "
               "from torchrun "
-              "for degrees of 2; give --tp 4, or run torchrun with --nproc-per-node 2");
+              "for degrees of 2; give degrees whose product is 4, or run torchrun with --nproc-per-node 2");
   }
   const auto complaint = [](const Variables& variables) -> std::string {
     try {
@@ -363,10 +363,12 @@ TEST_F(Environment, the_world_size_must_be_the_product_of_the_degrees) {
     return "none";
   };
   EXPECT_NE(
-      complaint(hydra()).find("got 4 from mpirun for degrees of 3; give --tp 4, or run mpirun with -n 3"),
+      complaint(hydra()).find(
+          "got 4 from mpirun for degrees of 3; give degrees whose product is 4, or run mpirun with -n 3"),
       std::string::npos);
   EXPECT_NE(
-      complaint(srun()).find("got 4 from srun for degrees of 3; give --tp 4, or run srun with --ntasks 3"),
+      complaint(srun()).find(
+          "got 4 from srun for degrees of 3; give degrees whose product is 4, or run srun with --ntasks 3"),
       std::string::npos);
   EXPECT_NE(complaint({}).find("got 1 from no launcher for degrees of 3 ["), std::string::npos)
       << complaint({});
