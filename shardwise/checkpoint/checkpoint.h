@@ -13,11 +13,13 @@
 #pragma once
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "shardwise/model/decoder.h"
+#include "shardwise/parallel/owned_rows.h"
 
 namespace shardwise::checkpoint {
 
@@ -31,9 +33,10 @@ inline constexpr const char* kExpAvgSq = ".exp_avg_sq";
 /// A tensor of the optimizer's state of one parameter. The files name it like the parameter, with `suffix`
 /// appended.
 struct StateTensor {
-  parallel::ParameterPtr parameter;  // the parameter that the state belongs to
-  std::string suffix;                // kMaster, kExpAvg or kExpAvgSq
-  at::Tensor local;                  // in the shape of the parameter's local shard
+  parallel::ParameterPtr parameter;      // the parameter that the state belongs to
+  std::string suffix;                    // kMaster, kExpAvg or kExpAvgSq
+  at::Tensor local;                      // in the shape of these rows of the parameter's local shard
+  std::optional<base::Range> rows = {};  // nullopt: all
 };
 
 /// The state that a run needs to resume, apart from the weights.
@@ -96,10 +99,19 @@ uint64_t fingerprint(const std::filesystem::path& directory, bool needs_state);
 /// File name -> contents of the text files saved with the weights, such as the tokenizer's.
 using AuxiliaryFiles = std::map<std::string, std::string>;
 
+/// The ranks that save a checkpoint together, each of which writes its rows of its shards. Every rank writes
+/// into the same directory.
+struct SaveGroup {
+  comm::Group group;         // of all that save
+  parallel::OwnedRows rows;  // that this rank writes; it has the states of at least these
+};
+
 /// Collective. Writes DIR/step-N, points DIR/latest to it and keeps the `keep` newest step directories
 /// (0: all); PendingSave (pending_save.h) does the same while training goes on. A failure on one rank is an
-/// error on all, and the previous checkpoint stays in place.
+/// error on all, and the previous checkpoint stays in place. Without `saving`, the ranks of the weights'
+/// group save all rows.
 void save(const std::filesystem::path& dir, const model::DecoderWeights& weights, const TrainState& state,
-          int64_t keep, const AuxiliaryFiles& auxiliary_files = {});
+          int64_t keep, const AuxiliaryFiles& auxiliary_files = {},
+          const std::optional<SaveGroup>& saving = {});
 
 }  // namespace shardwise::checkpoint

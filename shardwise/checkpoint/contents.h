@@ -32,21 +32,32 @@ inline constexpr ProgressNumber kProgress[] = {{kStep, &TrainState::step},
                                                {kSeed, &TrainState::seed},
                                                {kSeqLen, &TrainState::seq_len}};
 
-/// One tensor of a file and the memory of this rank's shard of its parameter.
+/// One tensor of a file and the memory of rows of this rank's shard of its parameter.
 struct Entry {
   std::string name;
   model::StoredTensor stored;
-  at::Tensor local;  // this rank's shard of the full (possibly fused) parameter
+  at::Tensor local;  // these rows of this rank's shard of the full (possibly fused) parameter
+  base::Range rows;  // of the shard
 };
 using Entries = std::vector<Entry>;
 
-/// Returns the entries of all weights. Errors: TORCH_INTERNAL_ASSERT if one is quantized.
-Entries weight_entries(const model::DecoderWeights& weights);
-/// Returns the entries of one parameter, with `suffix` appended to the names.
+/// Returns the entries of the `owned` rows of all weights. Errors: TORCH_INTERNAL_ASSERT if one is quantized.
+Entries weight_entries(const model::DecoderWeights& weights, const parallel::OwnedRows& owned);
+/// Returns the entries of `rows` of one parameter, with `suffix` appended to the names.
 Entries entries_of(const parallel::Parameter& parameter, const config::Config& config,
-                   const std::string& suffix, const at::Tensor& local);
-/// Returns the entries of the optimizer state, without the progress counters.
-Entries state_entries(const std::vector<StateTensor>& tensors, const config::Config& config);
+                   const std::string& suffix, const at::Tensor& local, const base::Range& rows);
+/// Returns the entries of the optimizer state's `owned` rows, without the progress counters.
+Entries state_entries(const std::vector<StateTensor>& tensors, const config::Config& config,
+                      const parallel::OwnedRows& owned = {});
+
+/// A rectangle of a tensor in a file: rows, which are indices of its first dim, by columns, which are indices
+/// of its second one, if it has one.
+struct StoredPart {
+  base::Range rows, columns;
+  at::Tensor local;  // the same rectangle in this rank's memory
+};
+/// Returns the rectangles of `entry` that are in one of the `pieces` (StoredTensor::held or owned).
+std::vector<StoredPart> parts_of(const Entry& entry, const std::vector<base::ShardRule::Piece>& pieces);
 
 /// Plans the offsets of the weights' `entries` in a file; the plan is the same on every rank.
 /// Errors: c10::ValueError for a dtype that checkpoints do not support.

@@ -80,7 +80,8 @@ void check_same_masters(const io::SafetensorsFile& file, const TrainState& state
 
 void load_dense(const WeightFiles& files, const parallel::Parameter& parameter, const config::Config& config,
                 int rank, ValidationErrors& errors) {
-  for (Entry& entry : entries_of(parameter, config, /*suffix=*/"", parameter.value.detach())) {
+  for (Entry& entry :
+       entries_of(parameter, config, /*suffix=*/"", parameter.value.detach(), {0, parameter.size(0)})) {
     entry.name = name_in(files, entry.name, config);
     check_weight(files, entry.name, entry.stored.shape, entry.stored.element_type);
     read_entry(entry, files.parts(entry.name, entry.stored.dim), rank, errors);
@@ -153,8 +154,7 @@ LoadStats load_state(const std::filesystem::path& directory, TrainState& state,
   const int rank = weights.group().rank();
   ValidationErrors errors;
   for (const Entry& entry : state_entries(state.tensors, config)) {
-    const io::TensorInfo& tensor = find_state(file, entry.name, entry.stored.shape);
-    read_entry(entry, {full_tensor_source(file, tensor, entry.stored.dim)}, rank, errors);
+    read_rows(entry, file, find_state(file, entry.name, entry.stored.shape), rank, errors);
   }
   errors.raise_on_any_rank(weights.group());
   for (const auto& [name, value] : kProgress) state.*value = read_progress(file, name);

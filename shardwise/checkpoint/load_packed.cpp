@@ -59,7 +59,7 @@ struct PackedWeightReader {
   void read(const model::StoredTensor& stored, const Tensor& local) const {
     const std::string name = name_in(files, stored.name, config);
     check_weight(files, name, stored.shape, stored.element_type);
-    read_entry({name, stored, local}, files.parts(name, stored.dim), rank, errors);
+    read_entry({name, stored, local, {0, local.size(0)}}, files.parts(name, stored.dim), rank, errors);
   }
 
   void read(const PackedPart& part, const Tensor& local) const {

@@ -28,14 +28,15 @@ struct FilePlan {
   io::FileLayout layout;
 };
 
-FilePlan planned_weights(const model::DecoderWeights& weights) {
-  Entries entries = weight_entries(weights);
+FilePlan planned_weights(const model::DecoderWeights& weights, const parallel::OwnedRows& owned) {
+  Entries entries = weight_entries(weights, owned);
   io::FileLayout layout = plan_weights(entries);
   return {kWeightsFile, std::move(entries), std::move(layout)};
 }
 
-FilePlan planned_state(const TrainState& state, const config::Config& config) {
-  Entries entries = state_entries(state.tensors, config);
+FilePlan planned_state(const TrainState& state, const config::Config& config,
+                       const parallel::OwnedRows& owned) {
+  Entries entries = state_entries(state.tensors, config, owned);
   io::FileLayout layout = plan_state(entries);
   return {kStateFile, std::move(entries), std::move(layout)};
 }
@@ -53,17 +54,19 @@ void create_files(const fs::path& directory, const model::DecoderWeights& weight
   base::write_text(directory / kConfigFile, config::to_json(config));
 }
 
+/// `rank`: tensor-parallel.
 void write_entry(const Entry& entry, const io::SafetensorsWriter& file, int rank) {
-  const auto& [name, stored, local] = entry;
-  const at::Tensor oriented = stored.oriented(local).contiguous().cpu();
+  const auto& [name, stored, local, rows] = entry;
   auto shape = stored.shape;
   if (!stored.rule.is_replicated()) shape[stored.dim] = stored.rule.local_size(rank);
-  TORCH_CHECK_VALUE(local.is_contiguous() && oriented.sizes() == at::IntArrayRef(shape), "save: ", name,
-                    " must be contiguous and have the parameter's local shape; got ", local.sizes(),
-                    " [SW0368]");
-  for (const auto& piece : stored.owned(rank)) {
-    io::write_piece(file, file.layout().find(name), stored.dim, piece, shape[stored.dim],
-                    oriented.const_data_ptr());
+  shape[stored.is_transposed ? 1 : 0] = rows.size();
+  TORCH_CHECK_VALUE(local.is_contiguous() && stored.oriented(local).sizes() == at::IntArrayRef(shape),
+                    "save: ", name, " must be contiguous and have the parameter's local shape; got ",
+                    local.sizes(), " [SW0368]");
+  const io::TensorInfo& tensor = file.layout().find(name);
+  for (const auto& [file_rows, columns, part] : parts_of(entry, stored.owned(rank))) {
+    const at::Tensor dense = part.contiguous().cpu();
+    io::write_block(file, io::rectangle_of(tensor, file_rows, columns), dense.const_data_ptr());
   }
 }
 
@@ -71,15 +74,14 @@ void write_progress(const io::SafetensorsWriter& file, const TrainState& state) 
   for (const auto& [name, value] : kProgress) file.write_tensor(file.layout().find(name), &(state.*value));
 }
 
-/// Opens the files and writes this rank's shards and, on rank 0, the progress.
+/// Opens the files and writes the rows of a tensor-parallel rank's shards that it owns.
 std::vector<io::SafetensorsWriter> write_files(const fs::path& directory, const std::vector<FilePlan>& plans,
-                                               const TrainState& state, int rank) {
+                                               int rank) {
   std::vector<io::SafetensorsWriter> files;
   for (const FilePlan& plan : plans) {
     files.push_back(io::SafetensorsWriter::open(directory / plan.name, plan.layout));
     for (const Entry& entry : plan.entries) write_entry(entry, files.back(), rank);
   }
-  if (rank == 0) write_progress(files.back(), state);
   return files;
 }
 
@@ -94,8 +96,10 @@ std::string op_of(const fs::path& target) {
 }  // namespace
 
 PendingSave::PendingSave(const fs::path& dir, const model::DecoderWeights& weights, const TrainState& state,
-                         int64_t keep, const AuxiliaryFiles& auxiliary_files)
-    : group_(weights.group()), dir_(dir), step_(state.step), keep_(keep) {
+                         int64_t keep, const AuxiliaryFiles& auxiliary_files,
+                         const std::optional<SaveGroup>& saving)
+    : group_(saving ? saving->group : weights.group()), dir_(dir), step_(state.step), keep_(keep) {
+  const parallel::OwnedRows owned = saving ? saving->rows : parallel::OwnedRows();
   const bool is_rank_0 = group_.rank() == 0;
   const std::string op = op_of(target());
   const fs::path path = temporary_path(dir, step_, agreed_random(group_));
@@ -104,7 +108,7 @@ PendingSave::PendingSave(const fs::path& dir, const model::DecoderWeights& weigh
 
   all_ranks_or_throw(group_, op, [&] {
     TORCH_CHECK_VALUE(keep >= 0, "save: keep must be 0 (all) or more; got ", keep, " [SW0369]");
-    plans = {planned_weights(weights), planned_state(state, weights.config())};
+    plans = {planned_weights(weights, owned), planned_state(state, weights.config(), owned)};
     if (!is_rank_0) return;
     base::make_directories(dir);
     remove_stale(dir);
@@ -112,7 +116,10 @@ PendingSave::PendingSave(const fs::path& dir, const model::DecoderWeights& weigh
     create_files(path, weights, plans);
     for (const auto& [name, text] : auxiliary_files) write_auxiliary_file(path, name, text);
   });
-  all_ranks_or_throw(group_, op, [&] { files = write_files(path, plans, state, group_.rank()); });
+  all_ranks_or_throw(group_, op, [&] {
+    files = write_files(path, plans, weights.group().rank());
+    if (is_rank_0) write_progress(files.back(), state);
+  });
   synced_ = std::async(std::launch::async, [files = std::move(files)] { sync_files(files); });
 }
 
@@ -138,8 +145,8 @@ void PendingSave::finish() {
 }
 
 void save(const fs::path& dir, const model::DecoderWeights& weights, const TrainState& state, int64_t keep,
-          const AuxiliaryFiles& auxiliary_files) {
-  PendingSave(dir, weights, state, keep, auxiliary_files).finish();
+          const AuxiliaryFiles& auxiliary_files, const std::optional<SaveGroup>& saving) {
+  PendingSave(dir, weights, state, keep, auxiliary_files, saving).finish();
 }
 
 }  // namespace shardwise::checkpoint

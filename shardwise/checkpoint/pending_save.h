@@ -15,9 +15,11 @@ namespace shardwise::checkpoint {
 class PendingSave {
  public:
   /// Collective. Writes the files of DIR/step-N under a temporary name, as they are at the return, and begins
-  /// to sync them. A failure on one rank is an error on all, which leaves `dir` as it was.
+  /// to sync them. A failure on one rank is an error on all, which leaves `dir` as it was. `saving`: as in
+  /// save.
   PendingSave(const std::filesystem::path& dir, const model::DecoderWeights& weights, const TrainState& state,
-              int64_t keep, const AuxiliaryFiles& auxiliary_files = {});
+              int64_t keep, const AuxiliaryFiles& auxiliary_files = {},
+              const std::optional<SaveGroup>& saving = {});
   PendingSave(PendingSave&&) = default;
   PendingSave& operator=(PendingSave&&) = delete;
   /// Waits for this rank's sync. Removes the files unless finish() has published them.

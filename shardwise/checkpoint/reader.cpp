@@ -106,6 +106,16 @@ void collect_not_finite(std::optional<double> found, const std::string& path, co
   });
 }
 
+void read_rows(const Entry& entry, const io::SafetensorsFile& file, const io::TensorInfo& tensor, int rank,
+               ValidationErrors& errors) {
+  const at::NoGradGuard no_grad;
+  for (const auto& [rows, columns, part] : parts_of(entry, entry.stored.held(rank))) {
+    const io::RowBlock block = io::rectangle_of(tensor, rows, columns);
+    const TensorSource source{&file, &block.rows, block.piece.global_begin, /*begin=*/0, block.piece.size};
+    collect_not_finite(read_source(source, block.dim, part), file.path(), entry.name, errors);
+  }
+}
+
 void read_entry(const Entry& entry, const std::vector<TensorSource>& parts, int rank,
                 ValidationErrors& errors) {
   const at::NoGradGuard no_grad;

@@ -35,6 +35,10 @@ int64_t read_progress(const io::SafetensorsFile& file, const std::string& name);
 void collect_not_finite(std::optional<double> found, const std::string& path, const std::string& name,
                         ValidationErrors& errors);
 
+/// Reads the rows of an entry that has its whole tensor in `tensor` of `file`. Otherwise as read_entry.
+void read_rows(const Entry& entry, const io::SafetensorsFile& file, const io::TensorInfo& tensor, int rank,
+               ValidationErrors& errors);
+
 /// Reads the shard of `rank`, and no other byte, into entry.local and converts its dtype. `parts` make up the
 /// full tensor, or the rank's shard if it reads its own file. Adds NaN or Inf in the shard to `errors`,
 /// naming file and tensor.

@@ -70,6 +70,11 @@ RowBlock block_of(const TensorInfo& tensor, int64_t dim, base::Range slice, base
   return block;
 }
 
+RowBlock rectangle_of(const TensorInfo& tensor, base::Range rows, base::Range columns) {
+  if (tensor.shape.size() == 1) return block_of(tensor, /*dim=*/0, rows, {0, rows.size()});
+  return block_of(tensor, /*dim=*/1, columns, rows);
+}
+
 std::vector<base::Range> row_blocks(int64_t rows, int64_t row_bytes, int64_t max_bytes) {
   const int64_t step = std::max<int64_t>(max_bytes / std::max<int64_t>(row_bytes, 1), 1);
   std::vector<base::Range> blocks;

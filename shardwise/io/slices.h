@@ -43,6 +43,10 @@ struct RowBlock {
 /// rows are relative to the slice's first. The tensor has a dim. Errors: c10::ValueError if out of range.
 RowBlock block_of(const TensorInfo& tensor, int64_t dim, base::Range slice, base::Range rows);
 
+/// Returns a rectangle of a tensor: `rows` by `columns`, which are indices of the second dim; a tensor of one
+/// dim has none. Errors: c10::ValueError if out of range.
+RowBlock rectangle_of(const TensorInfo& tensor, base::Range rows, base::Range columns);
+
 /// Partitions [0, rows) into ranges of at most `max_bytes`, with `row_bytes` per row, and at least one row.
 std::vector<base::Range> row_blocks(int64_t rows, int64_t row_bytes, int64_t max_bytes);
 /// Partitions the rows of a slice into ranges whose blocks are at most `max_bytes`, or a single row.

@@ -27,7 +27,7 @@ void for_each_shard(const RankState& rank, const Visit& visit) {
     for (const StoredTensor& stored : model::stored_tensors(*used.parameter, config))
       visit(stored.name, stored, used.parameter->value.detach());
   }
-  for (const auto& [parameter, suffix, local] : rank.state.tensors) {
+  for (const auto& [parameter, suffix, local, rows] : rank.state.tensors) {
     for (const StoredTensor& stored : model::stored_tensors(*parameter, config))
       visit(stored.name + suffix, stored, local);
   }

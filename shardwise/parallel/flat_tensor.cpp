@@ -1,0 +1,29 @@
+#include "shardwise/parallel/flat_tensor.h"
+
+namespace shardwise::parallel {
+
+std::vector<ParameterPtr> trained_parameters(const ParamSpecs& specs) {
+  std::vector<ParameterPtr> parameters;
+  for (const ParamSpec& spec : specs)
+    if (!spec.parameter->is_frozen()) parameters.push_back(spec.parameter);
+  return parameters;
+}
+
+int64_t local_elements(const std::vector<ParameterPtr>& parameters) {
+  int64_t elements = 0;
+  for (const ParameterPtr& parameter : parameters) elements += parameter->value.numel();
+  return elements;
+}
+
+std::vector<at::Tensor> parts_of_flat(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters) {
+  std::vector<at::Tensor> parts;
+  int64_t begin = 0;
+  for (const ParameterPtr& parameter : parameters) {
+    const int64_t count = parameter->value.numel();
+    parts.push_back(flat.narrow(/*dim=*/0, begin, count).view(parameter->value.sizes()));
+    begin += count;
+  }
+  return parts;
+}
+
+}  // namespace shardwise::parallel

@@ -1,0 +1,33 @@
+// Which rows of its shards a data-parallel rank owns: those of which it updates the weights and keeps the
+// optimizer states (ZeRO stage 1, Rajbhandari et al. 2020), counts the norm and writes checkpoints.
+#pragma once
+#include <optional>
+#include <unordered_map>
+
+#include "shardwise/base/row_runs.h"
+#include "shardwise/parallel/parameter.h"
+
+namespace shardwise::parallel {
+
+/// The rows (of dim 0) of every parameter's local shard that a data-parallel rank owns. Each row has one
+/// owner among the ranks that hold it.
+class OwnedRows {
+ public:
+  /// Those of a rank without replicas: all.
+  OwnedRows() = default;
+  /// Deals the rows of the trained parameters, in their order, to the ranks of the data-parallel `group`, by
+  /// base::RowRuns::even. Frozen parameters are rank 0's. The ranks must hold the same shards.
+  OwnedRows(const ParamSpecs& specs, const comm::Group& group);
+
+  /// Returns the rows of the parameter that this rank owns. Errors: std::out_of_range if it was not dealt.
+  base::Range of(const Parameter& parameter) const;
+  /// Returns which elements of the concatenated trained parameters each rank owns.
+  /// Errors: std::bad_optional_access for a rank without replicas.
+  const base::Split& elements() const { return elements_.value(); }
+
+ private:
+  std::optional<base::Split> elements_;
+  std::unordered_map<const Parameter*, base::Range> rows_;
+};
+
+}  // namespace shardwise::parallel
