@@ -323,7 +323,9 @@ def main():
             mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
             serve(train_step(tensor_parallel(Llama(TRAIN_STEP), mesh), is_parallel=True))
         else:
-            serve(data_parallel_step(kind, is_bf16=sys.argv[2:] == ["bf16"]))
+            before = resident_bytes("VmRSS")
+            serve(data_parallel_step(kind, is_bf16=sys.argv[2:] == ["bf16"]),
+                  lambda: {"resident_bytes": resident_bytes("VmHWM") - before})
         dist.destroy_process_group()
     elif kind in ("eager", "compiled", "optimizer"):
         is_bf16 = sys.argv[2:] == ["bf16"]

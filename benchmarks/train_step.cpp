@@ -11,13 +11,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <fstream>
+
 #include <optional>
 #include <set>
 
 #include "benchmarks/worker.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/model/decoder.h"
-#include "shardwise/parallel/flat_gradients.h"
+#include "shardwise/parallel/data_parallel.h"
 #include "shardwise/train/optimizer.h"
 
 namespace {
@@ -47,27 +49,41 @@ at::Tensor random_ids(const comm::Group& replicas) {
   return all.narrow(/*dim=*/1, own.begin, own.size()).contiguous();
 }
 
+/// Returns the memory of this process; a page that n processes share counts as an n-th. What a step has freed
+/// is kept, so between steps this is their peak.
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  std::string word;
+  while (file >> word && word != "Pss:") {
+  }
+  int64_t kilobytes = 0;
+  file >> kilobytes;
+  return kilobytes * 1024;
+}
+
 template <nn::ResidualStream Stream>
 void run(const comm::Group& world, const std::string& mode, at::ScalarType dtype) {
+  const int64_t resident_before = resident_bytes();
   const bool is_data_parallel = mode == "dp";
   const comm::Group group = is_data_parallel ? comm::Group() : world;
   const comm::Group replicas = is_data_parallel ? world : comm::Group();
   model::DecoderWeights weights(shape(), group, dtype);
-  weights.initialize_(/*seed=*/1);
-  const model::Decoder<Stream> model(weights);
   const auto specs = weights.specs<Stream>();
-  train::AdamW optimizer(weights.used_parameters(), {});
+  parallel::DataParallel data_parallel(specs, replicas, parallel::Replication::shared);
+  if (data_parallel.sets_weights()) weights.initialize_(/*seed=*/1);
+  data_parallel.publish_weights_();
+  const model::Decoder<Stream> model(weights);
+  train::AdamW optimizer(weights.used_parameters(), {}, data_parallel.updated());
   const at::Tensor ids = random_ids(replicas);
-  std::optional<parallel::FlatGradients> gradients;
-  if (is_data_parallel) gradients.emplace(specs, replicas);
   int64_t step_number = 0;
   double loss_value = 0;
-  for (const auto& spec : specs) parallel::zero_grad_(*spec.parameter);
   const std::function<void()> update = [&] {
-    if (gradients) gradients->sum_over_ranks_();
-    const double norm = parallel::synced_norm_(specs, group);
-    const double scale = parallel::clip_scale(norm, /*max_norm=*/1);
-    optimizer.step_and_zero_grad_(++step_number, /*learning_rate=*/1e-4, scale);
+    parallel::sync_gradients_(specs, group);
+    data_parallel.sum_gradients_();
+    const double norm =
+        std::sqrt(parallel::square_norm(specs, group, data_parallel.owned(), world).template item<double>());
+    optimizer.step_and_zero_grad_(++step_number, /*learning_rate=*/1e-4, parallel::clip_scale(norm, 1));
+    data_parallel.finish_update_();
   };
   const std::function<void()> step = [&] {
     nn::Step context(group, kLength);
@@ -82,9 +98,11 @@ void run(const comm::Group& world, const std::string& mode, at::ScalarType dtype
   };
   bench::serve(world, mode == "optimizer" ? update : step, [&] {
     const auto* shared = world.symmetric_heap();
-    return fmt::format("\"loss\": {:.5f}, \"busy_s\": {:.6f}, \"peak_bytes\": {}", loss_value,
-                       world.counters().busy_ns * 1e-9,
-                       base::peak_bytes() + (shared ? shared->peak_bytes() : 0));
+    return fmt::format(
+        "\"loss\": {:.5f}, \"busy_s\": {:.6f}, \"waiting_s\": {:.6f}, \"resident_bytes\": {}, "
+        "\"peak_bytes\": {}",
+        loss_value, world.counters().busy_ns * 1e-9, world.counters().waiting_ns * 1e-9,
+        resident_bytes() - resident_before, base::peak_bytes() + (shared ? shared->peak_bytes() : 0));
   });
 }
 
