@@ -8,6 +8,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   base/recompute.h
   base/secret.h
   base/setting.h
+  base/row_runs.h
   base/split.h
 
   comm/counters.h
@@ -38,9 +39,12 @@ set(SHARDWISE_PUBLIC_HEADERS
   parallel/async_conjugate.h
   parallel/collectives.h
   parallel/column_product.h
+  parallel/data_parallel.h
   parallel/deferred_reduction.h
   parallel/flat_gradients.h
+  parallel/flat_weights.h
   parallel/gradient_sync.h
+  parallel/owned_rows.h
   parallel/parameter.h
   parallel/placement.h
   parallel/recompute.h

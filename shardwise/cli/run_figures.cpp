@@ -19,6 +19,7 @@ Json run_json(const train::Job& job) {
           {"dtype", job.config().dtype},
           {"tp", o.tp},
           {"dp", o.dp},
+          {"zero", o.zero},
           {"sequence_parallel", o.tp > 1 && o.sequence_parallel},
           {"recompute", o.recompute},
           {"layers", job.config().num_hidden_layers},
@@ -41,7 +42,7 @@ Json measured_json(const train::MemoryBreakdown& held) {
                {"main gradients", held.main_gradients},
                {"optimizer", held.optimizer},
                {"activations", held.peak_private - held.private_states()}};
-  if (held.peak_symmetric_heap) classes["shared memory"] = *held.peak_symmetric_heap - held.shared_gradients;
+  if (held.peak_symmetric_heap) classes["shared memory"] = *held.peak_symmetric_heap - held.shared_states;
   return classes;
 }
 
@@ -51,7 +52,7 @@ Json planned_json(const plan::Peak& peak) {
           {"main gradients", states.main_gradients},
           {"optimizer", states.master_weights + states.optimizer_moments},
           {"activations", total(peak.private_memory.allocations, plan::Pool::private_memory)},
-          {"shared memory", peak.symmetric_heap_bytes() - peak.shared_gradients()}};
+          {"shared memory", peak.symmetric_heap_bytes() - peak.shared_states}};
 }
 
 Json rank_json(const train::MemoryBreakdown& held, const RankReport& of_rank) {

@@ -98,6 +98,14 @@ void add_rank_flags(Flags& flags, TrainOptions& o, std::optional<int64_t>& dp, R
   flags.value("--dp,--data-parallel-size N", dp,
               "replicas of the model, each on --tp ranks, which share the micro-batches of a step [1; under "
               "torchrun, mpirun or srun, their ranks / --tp]");
+  flags.value(
+      "--zero N", o.zero,
+      "what replicas split: 0: nothing; 1: optimizer states and updates, each replica those of the rows "
+      "that it owns (ZeRO stage 1); same results [1]");
+  flags.value(
+      "--shared-weights MODE", o.shared_weights,
+      "with --zero 1, one copy of the weights for all replicas: auto: where they share memory; off; same "
+      "results [auto]");
   flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
                "shard activations between the layers along the sequence [on]");
   flags.value(
@@ -267,7 +275,7 @@ void train_rank(const train::Job& job, const comm::Mesh& mesh, bool json) {
   job.text().invalid_utf8().warn("train");
   log_resumption(job);
   base::log_info(describe(job));
-  if (job.options().dp > 1) base::log_info(replicas_table(job.options()));
+  if (job.options().dp > 1) base::log_info(replicas_table(job, mesh));
   warn_of_idle_replicas(job.options());
   const auto [report, steps] = train_and_show(job, mesh);
   base::log_info(to_text(report));

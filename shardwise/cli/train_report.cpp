@@ -10,6 +10,7 @@
 #include "shardwise/cli/units.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/plan/communication.h"
+#include "shardwise/plan/parameters.h"
 
 namespace shardwise::cli {
 
@@ -19,10 +20,14 @@ namespace {
 
 plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh) {
   const train::TrainOptions& o = job.options();
+  const parallel::Replication replication = train::replication_of(o, mesh.group(train::kDataAxis));
   const bool shares_memory = ranks_share_memory(mesh.group(train::kTensorAxis));
   return {.config = job.config(),
           .tp = static_cast<int>(o.tp),
           .dp = static_cast<int>(o.dp),
+          .zero = replication == parallel::Replication::whole ? plan::ZeroStage::none
+                                                              : plan::ZeroStage::optimizer,
+          .shares_weights = replication == parallel::Replication::shared,
           .parallelism = o.sequence_parallel ? plan::Parallelism::tp_sp : plan::Parallelism::tp,
           .sequence_length = o.seq_len,
           .batch_size = o.batch_size,
@@ -44,7 +49,7 @@ int64_t step_bytes(const plan::Workload& workload, const train::TrainOptions& op
   const int part = mesh.coordinate(train::kTensorAxis, rank);
   const int64_t micro_batches = train::micro_batches_of(options, replica).size();
   const auto passes = plan::micro_batch_communication(workload, part).both();
-  return (micro_batches * passes + plan::optimizer_communication(workload, part) +
+  return (micro_batches * passes + plan::optimizer_communication(workload, part, replica) +
           plan::replica_communication(workload, part, replica))
       .total()
       .bytes;
@@ -102,15 +107,32 @@ std::string describe(const train::Job& job) {
       o.last_step(), o.batch_size * o.grad_accum, int64_t(o.seq_len));
 }
 
-std::string replicas_table(const train::TrainOptions& options) {
-  std::string table = "train: replica  ranks      micro-batches of each step";
-  for (int replica = 0; replica < options.dp; ++replica) {
-    const base::Range dealt = train::micro_batches_of(options, replica);
-    const int64_t first = replica * options.tp;
-    table += fmt::format("\n{:>14}  {:<9}  {}", replica, numbers_text({first, first + options.tp}),
-                         numbers_text(dealt));
+namespace {
+
+/// Returns the parameters that a replica updates, each counted on every rank that holds it.
+int64_t updated_parameters(const plan::Workload& workload, int replica) {
+  int64_t parameters = 0;
+  for (int part = 0; part < workload.tp; ++part) {
+    const base::Split owners = plan::owned_by_replicas(workload, part);
+    parameters += workload.zero == plan::ZeroStage::none ? owners.size() : owners.range(replica).size();
   }
-  return table;
+  return parameters;
+}
+
+}  // namespace
+
+std::string replicas_table(const train::Job& job, const comm::Mesh& mesh) {
+  const train::TrainOptions& o = job.options();
+  const plan::Workload workload = workload_of(job, mesh);
+  std::string table = "train: replica  ranks      micro-batches of each step  updates of its weights";
+  for (int replica = 0; replica < o.dp; ++replica) {
+    const int64_t first = replica * o.tp;
+    table += fmt::format("\n{:>14}  {:<9}  {:<26}  {:.3f}M", replica, numbers_text({first, first + o.tp}),
+                         numbers_text(train::micro_batches_of(o, replica)),
+                         static_cast<double>(updated_parameters(workload, replica)) / 1e6);
+  }
+  return table + (workload.shares_weights ? "\nall replicas read one copy of the weights"
+                                          : "\neach replica has a copy of the weights");
 }
 
 bool ranks_share_memory(const comm::Group& group) {
@@ -121,10 +143,13 @@ std::vector<plan::Peak> planned_peaks(const train::Job& job, const comm::Mesh& m
   const plan::Workload workload = workload_of(job, mesh);
   std::vector<plan::Peak> peaks;
   if (!ranks_share_memory(train::world_of(mesh))) return peaks;
-  std::vector<plan::Peak> of_replica;
-  for (int part = 0; part < workload.tp; ++part) of_replica.push_back(plan::training_peak(workload, part));
-  for (int rank = 0; rank < mesh.world_size(); ++rank)
-    peaks.push_back(of_replica[size_t(mesh.coordinate(train::kTensorAxis, rank))]);
+  std::vector<plan::Peak> of_first;
+  for (int part = 0; part < workload.tp; ++part) of_first.push_back(plan::training_peak(workload, part));
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    const int part = mesh.coordinate(train::kTensorAxis, rank);
+    peaks.push_back(plan::peak_of_replica(of_first[size_t(part)], workload, part,
+                                          mesh.coordinate(train::kDataAxis, rank)));
+  }
   return peaks;
 }
 

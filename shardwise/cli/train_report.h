@@ -29,8 +29,9 @@ struct TrainReport {
 
 /// Returns one line with model, text, ranks and steps.
 std::string describe(const train::Job& job);
-/// Returns a line for each replica with its ranks and its micro-batches of a step.
-std::string replicas_table(const train::TrainOptions& options);
+/// Returns a line for each replica with its ranks, its micro-batches of a step and the number of parameters
+/// that it updates, and how replicas store the weights.
+std::string replicas_table(const train::Job& job, const comm::Mesh& mesh);
 
 /// Returns whether the ranks share memory, or there is one. Memory is planned for such groups only.
 bool ranks_share_memory(const comm::Group& group);

@@ -121,7 +121,7 @@ std::vector<CheckpointTensor> saved_tensors(const Trainer& trainer) {
   std::vector<CheckpointTensor> all;
   for (const nn::UsedParameter& used : trainer.weights().used_parameters())
     all.push_back({used.parameter->name, used.parameter, used.parameter->value.detach()});
-  for (const auto& [parameter, master, exp_avg, exp_avg_sq] : trainer.optimizer().state()) {
+  for (const auto& [parameter, rows, master, exp_avg, exp_avg_sq] : trainer.optimizer().state()) {
     if (master.defined()) all.push_back({"the master weight of " + parameter->name, parameter, master});
     all.push_back({"the first moment of " + parameter->name, parameter, exp_avg});
     all.push_back({"the second moment of " + parameter->name, parameter, exp_avg_sq});

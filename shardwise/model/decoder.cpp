@@ -43,7 +43,7 @@ struct LayerFactory {
   }
 
   std::optional<quant::Format> packed_dense(const config::ParameterInfo& weight) const {
-    if (weights.use() == WeightUse::training || !group().device().is_cpu()) return std::nullopt;
+    if (weights.use() != WeightUse::inference || !group().device().is_cpu()) return std::nullopt;
     const std::vector<int64_t> local = weight.rule.local_shape(weight.shape, group().rank());
     return quant::inference_format(weights.dtype(), local[0], local[1]);
   }
@@ -108,25 +108,40 @@ BlockLayers make_block(const LayerFactory& factory, int64_t layer) {
           factory.mlp(name + "mlp.")};
 }
 
+/// Returns `layer`; without the values of its weights, as soon as it is made, if others allocate them.
+template <class Layer>
+Layer without_unused_values(Layer layer, WeightUse use) {
+  if (use != WeightUse::replicated_training) return layer;
+  nn::UsedParameters parameters;
+  layer.append_parameters(parameters);
+  for (const nn::UsedParameter& used : parameters) parallel::free_value_(*used.parameter);
+  return layer;
+}
+
 std::vector<BlockLayers> make_blocks(const LayerFactory& factory) {
   std::vector<BlockLayers> blocks;
   for (int64_t layer = 0; layer < factory.config().num_hidden_layers; ++layer)
-    blocks.push_back(make_block(factory, layer));
+    blocks.push_back(without_unused_values(make_block(factory, layer), factory.weights.use()));
   return blocks;
+}
+
+nn::VocabParallelEmbedding make_embedding(const LayerFactory& factory) {
+  return without_unused_values(factory.embedding(), factory.weights.use());
 }
 
 /// A tied lm_head uses the embedding's parameter, so both gradients accumulate in one main_grad.
 ColumnParallelLinear make_head(const LayerFactory& factory, const nn::VocabParallelEmbedding& embedding) {
   if (factory.config().tie_word_embeddings) return ColumnParallelLinear::tied_to(embedding.weight());
-  return factory.column("lm_head");
+  return without_unused_values(factory.column("lm_head"), factory.weights.use());
 }
 
 std::optional<nn::LearnedPositions> make_positions(const LayerFactory& factory) {
   if (factory.config().positions != config::Positions::learned) return std::nullopt;
   const std::string name = "model.embed_positions";
   const config::ParameterInfo& table = factory.weight(name);
-  return nn::LearnedPositions(name, table.shape[0], table.shape[1], table.init, factory.group(),
-                              factory.weights.dtype());
+  nn::LearnedPositions positions(name, table.shape[0], table.shape[1], table.init, factory.group(),
+                                 factory.weights.dtype());
+  return without_unused_values(std::move(positions), factory.weights.use());
 }
 
 }  // namespace
@@ -154,10 +169,10 @@ DecoderWeights::DecoderWeights(const config::Config& config, const comm::Group& 
       use_(use),
       layout_(config::make_layout(config, group.size())),
       table_(config, layout_),
-      embedding_(LayerFactory{*this}.embedding()),
+      embedding_(make_embedding({*this})),
       positions_(make_positions({*this})),
       blocks_(make_blocks({*this, std::make_shared<nn::Rotary>(config::inverse_frequencies(config))})),
-      norm_(LayerFactory{*this}.norm("model.norm")),
+      norm_(without_unused_values(LayerFactory{*this}.norm("model.norm"), use)),
       head_(make_head({*this}, embedding_)) {
   embedding_.append_parameters(used_parameters_);
   if (positions_) positions_->append_parameters(used_parameters_);

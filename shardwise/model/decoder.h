@@ -15,15 +15,16 @@ namespace shardwise::model {
 /// Errors: c10::ValueError, beginning with `where`.
 void check_weight_device(const std::string& where, const config::Config& config, const std::string& device);
 
-/// What a model's weights are for. Inference packs weights where products with panels are faster.
-enum class WeightUse { training, inference };
+/// What a model's weights are for. Inference packs weights where products with panels are faster. Replicas of
+/// a training run leave the allocation of the values to parallel::DataParallel, unless they are whole.
+enum class WeightUse { training, replicated_training, inference };
 
 /// One rank's shards of all weights. Decoders of every residual stream type share this object.
 class DecoderWeights {
  public:
-  /// Allocates uninitialized weights, except packed ones, which `initialize_` or a checkpoint allocates; fill
-  /// them with one of these. Weights that the config quantizes are packed; all other weights and the
-  /// activations have `dtype`.
+  /// Allocates uninitialized weights, except packed ones, which `initialize_` or a checkpoint allocates, and
+  /// those of replicated_training; fill them with one of these. Weights that the config quantizes are packed;
+  /// all other weights and the activations have `dtype`.
   DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype,
                  WeightUse use = WeightUse::training);
   DecoderWeights(const DecoderWeights&) = delete;

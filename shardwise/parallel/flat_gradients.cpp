@@ -4,6 +4,7 @@
 
 #include "shardwise/base/profile.h"
 #include "shardwise/kernels/tensors.h"
+#include "shardwise/parallel/flat_tensor.h"
 
 namespace shardwise::parallel {
 namespace {
@@ -12,40 +13,41 @@ at::ScalarType dtype_of_gradient(const Parameter& parameter) {
   return kernels::accumulator_type(parameter.value.scalar_type());
 }
 
-std::vector<ParameterPtr> trained(const ParamSpecs& specs) {
-  std::vector<ParameterPtr> parameters;
-  for (const ParamSpec& spec : specs)
-    if (!spec.parameter->is_frozen()) parameters.push_back(spec.parameter);
-  return parameters;
-}
-
 }  // namespace
 
 FlatGradients::FlatGradients(const ParamSpecs& specs, const comm::Group& group) : group_(group) {
-  const std::vector<ParameterPtr> parameters = trained(specs);
+  const std::vector<ParameterPtr> parameters = trained_parameters(specs);
   if (parameters.empty()) return;
   const at::ScalarType dtype = dtype_of_gradient(*parameters[0]);
-  int64_t elements = 0;
-  for (const ParameterPtr& parameter : parameters) {
+  for (const ParameterPtr& parameter : parameters)
     TORCH_CHECK_VALUE(dtype_of_gradient(*parameter) == dtype, parameter->name,
                       ": its gradient must have dtype ", dtype, " as those of the other parameters; got ",
                       dtype_of_gradient(*parameter), " [SW0863]");
-    elements += parameter->value.numel();
-  }
-  all_ = group.empty({elements}, dtype);
+  all_ = group.empty({local_elements(parameters)}, dtype);
   all_.zero_();
-  int64_t begin = 0;
-  for (const ParameterPtr& parameter : parameters) {
-    const int64_t count = parameter->value.numel();
-    parameter->main_grad = all_.narrow(/*dim=*/0, begin, count).view(parameter->value.sizes());
-    begin += count;
-  }
+  const std::vector<at::Tensor> parts = parts_of_flat(all_, parameters);
+  for (size_t i = 0; i < parameters.size(); ++i) parameters[i]->main_grad = parts[i];
 }
 
-void FlatGradients::sum_over_ranks_() {
+void FlatGradients::sum_() {
   if (!all_.defined()) return;
   base::enter_part("");
   group_.all_reduce_(all_);
+}
+
+void FlatGradients::sum_owned_(const OwnedRows& owned) {
+  if (!all_.defined()) return;
+  base::enter_part("");
+  const base::Range own = owned.elements().range(group_.rank());
+  at::Tensor sum = all_.narrow(/*dim=*/0, own.begin, own.size());
+  group_.reduce_scatter_out(sum, all_, owned.elements());
+}
+
+void FlatGradients::zero_others_(const OwnedRows& owned) {
+  if (!all_.defined()) return;
+  const base::Range own = owned.elements().range(group_.rank());
+  all_.narrow(/*dim=*/0, 0, own.begin).zero_();
+  all_.narrow(/*dim=*/0, own.end, all_.numel() - own.end).zero_();
 }
 
 }  // namespace shardwise::parallel

@@ -93,30 +93,41 @@ double unrooted_norm(const Tensor& gradient, NormOrder norm) {
   return total;
 }
 
-/// Returns the parts of a gradient that this rank counts.
-std::vector<Tensor> owned_gradients(const ParamSpec& spec, int rank) {
-  const Parameter& parameter = *spec.parameter;
-  if (!parameter.main_grad.defined() || (parameter.rule.is_replicated() && rank != 0)) return {};
-  if (parameter.rule.is_replicated()) return {parameter.main_grad};
-  std::vector<Tensor> parts;
-  for (const ShardRule::Piece& piece : parameter.rule.owned_pieces(rank))
-    parts.push_back(parameter.main_grad.narrow(parameter.rule.dim, piece.local_begin, piece.size));
-  return parts;
-}
+/// The elements of which a rank computes a norm.
+struct Counted {
+  int rank;                // tensor-parallel
+  const OwnedRows& owned;  // of its replica
 
-/// Σ|g|^p over the elements that this rank counts, or their maximum.
-double owned_norm(const ParamSpec& spec, NormOrder norm, int rank) {
+  /// Returns the parts of the parameter's gradient that the rank counts.
+  std::vector<Tensor> parts_of(const Parameter& parameter) const {
+    const base::ShardRule& rule = parameter.rule;
+    if (!parameter.main_grad.defined() || (rule.is_replicated() && rank != 0)) return {};
+    const base::Range rows = owned.of(parameter);
+    if (rule.is_replicated()) return {parameter.main_grad.narrow(0, rows.begin, rows.size())};
+    std::vector<Tensor> parts;
+    for (const ShardRule::Piece& piece : rule.owned_pieces(rank)) {
+      const base::Range held{piece.local_begin, piece.local_begin + piece.size};
+      const base::Range counted = rule.dim == 0 ? base::intersection(held, rows) : rows;
+      Tensor part = parameter.main_grad.narrow(0, counted.begin, counted.size());
+      parts.push_back(rule.dim == 0 ? part : part.narrow(rule.dim, held.begin, held.size()));
+    }
+    return parts;
+  }
+};
+
+/// Σ|g|^p over the elements that the rank counts, or their maximum.
+double counted_norm(const Parameter& parameter, NormOrder norm, const Counted& counted) {
   double total = 0;
-  for (const Tensor& part : owned_gradients(spec, rank))
+  for (const Tensor& part : counted.parts_of(parameter))
     total = combined(norm, total, unrooted_norm(part, norm));
   return total;
 }
 
-/// Computes Σ g² of the elements that this rank counts into `total`, on its device, in one launch.
-void square_sum_on_device(const Tensor& total, const ParamSpecs& specs, int rank) {
+/// Computes Σ g² of the elements that the rank counts into `total`, on its device, in one launch.
+void square_sum_on_device(const Tensor& total, const ParamSpecs& specs, const Counted& counted) {
   std::vector<Tensor> parts;
   for (const ParamSpec& spec : specs) {
-    for (const Tensor& part : owned_gradients(spec, rank)) parts.push_back(part.contiguous());
+    for (const Tensor& part : counted.parts_of(*spec.parameter)) parts.push_back(part.contiguous());
   }
   kernels::device_of("square_sum", total)->square_sum(total, parts);
 }
@@ -139,14 +150,16 @@ void sync_gradients_(const ParamSpecs& specs, const comm::Group& group) {
 
 namespace {
 
-/// Returns Σ|g|^p over all ranks, or the maximum; [1] fp64 on the group's device.
-Tensor unrooted_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group& group) {
+/// Returns Σ|g|^p over the ranks of `group`, or the maximum; [1] fp64 on the group's device.
+Tensor unrooted_norm(const ParamSpecs& specs, NormOrder norm, const Counted& counted,
+                     const comm::Group& group) {
   Tensor total = group.empty({1}, at::kDouble);
   if (norm == NormOrder::two && !total.is_cpu()) {
-    square_sum_on_device(total, specs, group.rank());
+    square_sum_on_device(total, specs, counted);
   } else {
     double local = 0;
-    for (const ParamSpec& spec : specs) local = combined(norm, local, owned_norm(spec, norm, group.rank()));
+    for (const ParamSpec& spec : specs)
+      local = combined(norm, local, counted_norm(*spec.parameter, norm, counted));
     total.fill_(local);
   }
   group.all_reduce_(total, norm == NormOrder::inf ? comm::Reduce::max : comm::Reduce::sum);
@@ -156,18 +169,19 @@ Tensor unrooted_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group&
 }  // namespace
 
 double gradient_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group& group) {
-  const double sum = unrooted_norm(specs, norm, group).item<double>();
+  const double sum = unrooted_norm(specs, norm, {group.rank(), {}}, group).item<double>();
   return norm == NormOrder::two ? std::sqrt(sum) : sum;
 }
 
 Tensor synced_square_norm_(const ParamSpecs& specs, const comm::Group& group) {
   base::enter_part("");
   sync_gradients_(specs, group);
-  return square_norm(specs, group);
+  return square_norm(specs, group, {}, group);
 }
 
-Tensor square_norm(const ParamSpecs& specs, const comm::Group& group) {
-  return unrooted_norm(specs, NormOrder::two, group);
+Tensor square_norm(const ParamSpecs& specs, const comm::Group& group, const OwnedRows& owned,
+                   const comm::Group& world) {
+  return unrooted_norm(specs, NormOrder::two, {group.rank(), owned}, world);
 }
 
 double synced_norm_(const ParamSpecs& specs, const comm::Group& group) {

@@ -1,6 +1,6 @@
 // Gradient synchronization, norm and clipping over tp: once per optimizer step, on the main gradients.
 #pragma once
-#include "shardwise/parallel/parameter.h"
+#include "shardwise/parallel/owned_rows.h"
 
 namespace shardwise::parallel {
 
@@ -20,9 +20,11 @@ double gradient_norm(const ParamSpecs& specs, NormOrder norm, const comm::Group&
 /// Synchronizes the gradients (sync_gradients_) and returns their 2-norm (gradient_norm).
 double synced_norm_(const ParamSpecs& specs, const comm::Group& group);
 
-/// Returns the square of gradient_norm's 2-norm, [1] fp64 on the group's device, for which the host does not
-/// wait. Cost: as gradient_norm.
-at::Tensor square_norm(const ParamSpecs& specs, const comm::Group& group);
+/// Returns the square of gradient_norm's 2-norm over replicas, [1] fp64 on their device, for which the host
+/// does not wait: each element is counted by its data-parallel owner on the lowest rank of `group` that holds
+/// it. `world`: the ranks of all replicas. Cost: one all_reduce of one element.
+at::Tensor square_norm(const ParamSpecs& specs, const comm::Group& group, const OwnedRows& owned,
+                       const comm::Group& world);
 
 /// Synchronizes the gradients and returns the square of their 2-norm, [1] fp64 on the group's device, for
 /// which the host does not wait.

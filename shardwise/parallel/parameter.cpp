@@ -130,6 +130,12 @@ void freeze_(Parameter& parameter) {
   parameter.main_grad.reset();
 }
 
+void free_value_(Parameter& parameter) {
+  const Tensor& value = parameter.value;
+  parameter.value = at::empty(value.sizes(), value.options().device(at::kMeta).requires_grad(false))
+                        .requires_grad_(value.requires_grad());
+}
+
 void zero_grad_(Parameter& parameter) {
   if (parameter.is_frozen()) return;
   parameter.pending_backwards = 0;

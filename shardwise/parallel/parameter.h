@@ -71,6 +71,9 @@ void initialize_(Parameter& parameter, kernels::RandomKey key, const comm::Group
 /// freeze the same parameters.
 void freeze_(Parameter& parameter);
 
+/// Frees the value, of which shape and dtype remain: it is on the meta device until another is assigned.
+void free_value_(Parameter& parameter);
+
 /// Zeroes main_grad and allocates it on the first call. Does nothing if the parameter is frozen.
 void zero_grad_(Parameter& parameter);
 

@@ -36,9 +36,19 @@ std::vector<int> all_ranks(int count) {
   return ranks;
 }
 
-/// Appends the replicas in `x`, the value or the gradient of `parameter`.
-void append_replicas_of(const Tensor& x, const Parameter& parameter, const char* which,
-                        const comm::Group& group, std::vector<Replica>& replicas) {
+const char* suffix(Held held) {
+  return held == Held::weights ? "" : "'s gradient";
+}
+
+const Tensor& tensor_of(const Parameter& parameter, Held held) {
+  return held == Held::weights ? parameter.value : parameter.main_grad;
+}
+
+/// Appends the replicas of `parameter`.
+void append_replicas_of(const Parameter& parameter, Held held, const comm::Group& group,
+                        std::vector<Replica>& replicas) {
+  const Tensor& x = tensor_of(parameter, held);
+  const char* const which = suffix(held);
   if (!x.defined()) return;
   if (parameter.rule.is_replicated()) {
     replicas.push_back({&parameter, which, all_ranks(group.size()), hash_of_bits(x)});
@@ -94,25 +104,20 @@ void check_equal(const std::vector<Replica>& replicas, const char* holder, const
 
 }  // namespace
 
-void verify_replicas(const ParamSpecs& specs, const comm::Group& group) {
+void verify_replicas(const ParamSpecs& specs, Held held, const comm::Group& group) {
   if (group.size() == 1) return;
   std::vector<Replica> replicas;
-  for (const ParamSpec& spec : specs) {
-    append_replicas_of(spec.parameter->value, *spec.parameter, "", group, replicas);
-    append_replicas_of(spec.parameter->main_grad, *spec.parameter, "'s gradient", group, replicas);
-  }
+  for (const ParamSpec& spec : specs) append_replicas_of(*spec.parameter, held, group, replicas);
   check_equal(replicas, "rank", group);
 }
 
-void verify_data_replicas(const ParamSpecs& specs, const comm::Group& group) {
+void verify_data_replicas(const ParamSpecs& specs, Held held, const comm::Group& group) {
   if (group.size() == 1) return;
   std::vector<Replica> replicas;
   for (const ParamSpec& spec : specs) {
-    const Parameter& parameter = *spec.parameter;
-    replicas.push_back({&parameter, "", all_ranks(group.size()), hash_of_bits(parameter.value)});
-    if (parameter.main_grad.defined())
-      replicas.push_back(
-          {&parameter, "'s gradient", all_ranks(group.size()), hash_of_bits(parameter.main_grad)});
+    const Tensor& x = tensor_of(*spec.parameter, held);
+    if (x.defined())
+      replicas.push_back({spec.parameter.get(), suffix(held), all_ranks(group.size()), hash_of_bits(x)});
   }
   check_equal(replicas, "dp rank", group);
 }

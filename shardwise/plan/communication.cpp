@@ -178,20 +178,27 @@ int64_t synchronized_elements(const Workload& workload) {
   return elements;
 }
 
-Collectives optimizer_communication(const Workload& workload, int rank) {
+Collectives optimizer_communication(const Workload& workload, int rank, int replica) {
   const Costs costs(workload, rank);
   const int64_t elements = synchronized_elements(workload);
   const Collectives sync =
       elements > 0 ? costs.all_reduce(elements, workload.accumulator_bytes()) : Collectives{};
-  return sync + costs.all_reduce(1, /*element_bytes=*/8);
+  const int world = workload.tp * workload.dp, world_rank = replica * workload.tp + rank;
+  return sync + all_reduce_over(world, world_rank, 1, /*element_bytes=*/8);
 }
 
 Collectives replica_communication(const Workload& workload, int rank, int replica) {
-  int64_t elements = 0;
-  for (const LocalParameter& parameter : local_parameters(workload, rank))
-    if (parameter.is_trained) elements += parameter.elements;
-  return all_reduce_over(workload.dp, replica, elements, workload.accumulator_bytes()) +
-         all_reduce_over(workload.dp, replica, 1, /*element_bytes=*/8);
+  if (workload.dp == 1) return {};
+  const base::Split owners = owned_by_replicas(workload, rank);
+  const int64_t all = owners.size(), own = owners.range(replica).size();
+  const Collectives loss = all_reduce_over(workload.dp, replica, 1, /*element_bytes=*/8);
+  if (all == 0) return loss;
+  if (workload.zero == ZeroStage::none)
+    return all_reduce_over(workload.dp, replica, all, workload.accumulator_bytes()) + loss;
+  Collectives split = loss;
+  split.reduce_scatter = {1, (all - own) * workload.accumulator_bytes()};
+  if (!workload.shares_weights) split.all_gather = {1, own * (workload.dp - 1) * workload.element_bytes};
+  return split;
 }
 
 }  // namespace shardwise::plan

@@ -62,11 +62,13 @@ Passes head_communication(const Workload& workload, int rank);
 Passes micro_batch_communication(const Workload& workload, int rank);
 
 /// Returns the collectives of one optimizer step: one all_reduce of the gradients that are partial sums
-/// (parameters.h), and one of a single element for the gradient norm.
-Collectives optimizer_communication(const Workload& workload, int rank);
+/// (parameters.h), and one of a single element for the gradient norm over all replicas. `replica`: from 0 to
+/// dp − 1.
+Collectives optimizer_communication(const Workload& workload, int rank, int replica = 0);
 
 /// Returns the collectives that sum a step over replicas: one all_reduce of all main gradients of the shard,
-/// and one of the loss in fp64. `replica`: from 0 to dp − 1.
+/// and one of the loss in fp64. With split optimizer states the first one is a reduce_scatter, and an
+/// all_gather of the updated weights follows, unless they are shared. `replica`: from 0 to dp − 1.
 Collectives replica_communication(const Workload& workload, int rank, int replica);
 
 /// Returns the number of elements in the first of these all_reduces.

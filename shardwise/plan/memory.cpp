@@ -186,18 +186,20 @@ int64_t total(const ModelStates& states) {
   return states.weights + states.main_gradients + states.master_weights + states.optimizer_moments;
 }
 
-ModelStates model_states(const Workload& workload, int rank) {
+ModelStates model_states(const Workload& workload, int rank, int replica) {
   int64_t held = 0, trained = 0;
   for (const LocalParameter& parameter : local_parameters(workload, rank)) {
     held += parameter.elements;
     trained += parameter.is_trained ? parameter.elements : 0;
   }
-  const int64_t wide_bytes = trained * workload.accumulator_bytes();
+  if (workload.shares_weights && replica > 0) held = 0;
+  const bool splits = workload.zero != ZeroStage::none;
+  const int64_t updated = splits ? owned_by_replicas(workload, rank).range(replica).size() : trained;
   const bool has_masters = workload.element_bytes < workload.accumulator_bytes();
   return {.weights = held * workload.element_bytes,
-          .main_gradients = wide_bytes,
-          .master_weights = has_masters ? wide_bytes : 0,
-          .optimizer_moments = 2 * wide_bytes};
+          .main_gradients = trained * workload.accumulator_bytes(),
+          .master_weights = has_masters ? updated * workload.accumulator_bytes() : 0,
+          .optimizer_moments = 2 * updated * workload.accumulator_bytes()};
 }
 
 }  // namespace shardwise::plan

@@ -67,7 +67,8 @@ struct ModelStates {
 /// Returns the sum of the states' bytes.
 int64_t total(const ModelStates& states);
 /// Returns weights, and for trained parameters main gradients, master weights (if weights are narrower than
-/// fp32) and AdamW's two moments: 16 bytes per parameter in fp32, 18 in bf16; 4 or 2 if frozen.
-ModelStates model_states(const Workload& workload, int rank);
+/// fp32) and AdamW's two moments: 16 bytes per parameter in fp32, 18 in bf16; 4 or 2 if frozen. Of weights
+/// that replicas share, replica 0 has all. `replica`: from 0 to dp − 1.
+ModelStates model_states(const Workload& workload, int rank, int replica = 0);
 
 }  // namespace shardwise::plan

@@ -33,12 +33,16 @@ bool is_of_experts(const ParameterInfo& parameter) {
   return parameter.shape.size() == 3;
 }
 
-int64_t local_numel(const ParameterInfo& parameter, const Workload& workload, int rank) {
-  if (is_of_experts(parameter))
-    return parameter.numel() / parameter.shape[0] * parts_of(parameter.shape[0], workload.ep);
-  if (parameter.rule.is_replicated()) return parameter.numel();
-  const int64_t size = parameter.shape.at(parameter.rule.dim);
-  return parameter.numel() / size * parameter.rule.local_size(rank);
+base::TensorRows local_rows(const ParameterInfo& parameter, const Workload& workload, int rank) {
+  std::vector<int64_t> shape = parameter.shape;
+  if (is_of_experts(parameter)) {
+    shape[0] = parts_of(shape[0], workload.ep);
+  } else {
+    shape = parameter.rule.local_shape(std::move(shape), rank);
+  }
+  int64_t row_elements = 1;
+  for (size_t dim = 1; dim < shape.size(); ++dim) row_elements *= shape[dim];
+  return {shape[0], row_elements};
 }
 
 /// Every parameter outside the blocks is on the first stage or on the last; a tied head is on both.
@@ -61,11 +65,19 @@ std::vector<LocalParameter> local_parameters(const Workload& workload, int rank)
     if (!is_on_stage(parameter, workload)) continue;
     const bool is_trained = !workload.frozen.contains(parameter.name);
     const bool is_expert = is_of_experts(parameter);
-    parameters.push_back({parameter.name, local_numel(parameter, workload, rank),
+    const base::TensorRows rows = local_rows(parameter, workload, rank);
+    parameters.push_back({parameter.name, rows, rows.rows * rows.row_elements,
                           is_trained && !is_expert ? partial_elements(parameter, workload) : 0, is_trained,
                           is_expert});
   }
   return parameters;
+}
+
+base::Split owned_by_replicas(const Workload& workload, int rank) {
+  std::vector<base::TensorRows> trained;
+  for (const LocalParameter& parameter : local_parameters(workload, rank))
+    if (parameter.is_trained) trained.push_back(parameter.rows);
+  return base::RowRuns::even(trained, workload.dp).elements();
 }
 
 }  // namespace shardwise::plan

@@ -3,22 +3,28 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/base/row_runs.h"
 #include "shardwise/plan/workload.h"
 
 namespace shardwise::plan {
 
 /// One parameter of a rank.
 struct LocalParameter {
-  std::string name;      // as in checkpoint files
-  int64_t elements;      // in this rank's shard
-  int64_t synchronized;  // elements in the optimizer's all_reduce; equal on every rank; 0 if frozen
-  bool is_trained;       // false if frozen
-  bool is_expert;        // split over the ranks of expert parallelism
+  std::string name;       // as in checkpoint files
+  base::TensorRows rows;  // of this rank's shard
+  int64_t elements;       // in this rank's shard
+  int64_t synchronized;   // elements in the optimizer's all_reduce; equal on every rank; 0 if frozen
+  bool is_trained;        // false if frozen
+  bool is_expert;         // split over the ranks of expert parallelism
 };
 
 /// Returns every parameter of the rank's stage once; a tied head is the embedding. Gradients that are partial
 /// sums: under TP+SP those of parameters on the residual stream (norms, row-parallel biases, learned
 /// positions); q/k norms; the rows of KV heads that are replicated on several ranks.
 std::vector<LocalParameter> local_parameters(const Workload& workload, int rank);
+
+/// Returns which elements of the rank's trained parameters, in their order, each replica owns
+/// (parallel/owned_rows.h).
+base::Split owned_by_replicas(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

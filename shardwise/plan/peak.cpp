@@ -89,14 +89,31 @@ MemorySnapshots peak_candidates(const Workload& workload, int rank) {
   return snapshots;
 }
 
+namespace {
+
+/// Returns the bytes of weights and main gradients in the symmetric heap.
+int64_t shared_states(const Workload& workload, const ModelStates& states) {
+  return (workload.gradient_pool() == Pool::symmetric_heap ? states.main_gradients : 0) +
+         (workload.weight_pool() == Pool::symmetric_heap ? states.weights : 0);
+}
+
+}  // namespace
+
 Peak training_peak(const Workload& workload, int rank) {
   const MemorySnapshots snapshots = peak_candidates(workload, rank);
   const auto peak_of = [&](Pool pool) {
     return *std::ranges::max_element(snapshots, {},
                                      [&](const MemorySnapshot& m) { return total(m.allocations, pool); });
   };
-  return {model_states(workload, rank), peak_of(Pool::private_memory), peak_of(Pool::symmetric_heap),
-          workload.gradient_pool()};
+  const ModelStates states = model_states(workload, rank);
+  return {states, peak_of(Pool::private_memory), peak_of(Pool::symmetric_heap),
+          shared_states(workload, states)};
+}
+
+Peak peak_of_replica(Peak first, const Workload& workload, int rank, int replica) {
+  first.states = model_states(workload, rank, replica);
+  first.shared_states = shared_states(workload, first.states);
+  return first;
 }
 
 }  // namespace shardwise::plan

@@ -17,27 +17,24 @@ MemorySnapshots peak_candidates(const Workload& workload, int rank);
 
 /// The largest memory of a rank in a training step.
 struct Peak {
-  ModelStates states;                         // weights, gradients and optimizer
-  MemorySnapshot private_memory;              // the peak of private memory
-  MemorySnapshot symmetric_heap;              // the peak of the symmetric heap, not always at the same point
-  Pool gradient_pool = Pool::private_memory;  // of the main gradients; the other states are private
-
-  /// Returns the bytes of main gradients in the symmetric heap.
-  int64_t shared_gradients() const {
-    return gradient_pool == Pool::symmetric_heap ? states.main_gradients : 0;
-  }
+  ModelStates states;             // weights, gradients and optimizer
+  MemorySnapshot private_memory;  // the peak of private memory
+  MemorySnapshot symmetric_heap;  // the peak of the symmetric heap, not always at the same point
+  int64_t shared_states = 0;      // bytes of weights and main gradients in the symmetric heap
   /// Returns the peak of private memory.
   int64_t private_bytes() const {
-    return total(states) - shared_gradients() + total(private_memory.allocations, Pool::private_memory);
+    return total(states) - shared_states + total(private_memory.allocations, Pool::private_memory);
   }
   /// Returns the peak of the symmetric heap, of all groups together.
   int64_t symmetric_heap_bytes() const {
-    return shared_gradients() + total(symmetric_heap.allocations, Pool::symmetric_heap);
+    return shared_states + total(symmetric_heap.allocations, Pool::symmetric_heap);
   }
   /// Returns the sum of the two pools' peaks, as their counters report it.
   int64_t bytes() const { return private_bytes() + symmetric_heap_bytes(); }
 };
-/// Returns the peak of one rank. Errors: those of Workload::validate_rank.
+/// Returns the peak of one rank of the first replica. Errors: those of Workload::validate_rank.
 Peak training_peak(const Workload& workload, int rank);
+/// Returns the peak of the same rank of another replica, which differs in its states; from 0 to dp − 1.
+Peak peak_of_replica(Peak first, const Workload& workload, int rank, int replica);
 
 }  // namespace shardwise::plan

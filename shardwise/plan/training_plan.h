@@ -42,9 +42,6 @@ struct TrainingTask {
   StateBytes state_bytes() const;
 };
 
-/// The model states that data-parallel ranks split (ZeRO, Rajbhandari et al. 2020, arXiv 1910.02054).
-enum class ZeroStage { none, optimizer, gradients, weights };
-
 /// How the step is split.
 struct Degrees {
   int64_t tp = 1;                         // tensor parallelism

@@ -77,6 +77,11 @@ void Workload::validate() const {
       0 <= blocks().begin && blocks().begin < blocks().end && blocks().end <= config.num_hidden_layers,
       "plan: a stage must be blocks of the model, at least one; got [", blocks().begin, ", ", blocks().end,
       ") of ", config.num_hidden_layers, " [SW0753]");
+  TORCH_CHECK_VALUE(
+      zero <= ZeroStage::optimizer && (zero == ZeroStage::optimizer || !shares_weights),
+      "plan: replicas must split optimizer states or nothing, and share weights only with split "
+      "states; got stage ",
+      static_cast<int>(zero), shares_weights ? " with" : " without", " shared weights [SW0870]");
   check_experts(*this);
   if (split_batch) check_split_batch(*this);
   frozen.validate(config);

@@ -23,17 +23,22 @@ enum class Parallelism { tp, tp_sp };
 /// shard is saved and all-gathered again.
 enum class ColumnInputStorage { shard_in_place, gathered, shard };
 
+/// The model states that data-parallel ranks split (ZeRO, Rajbhandari et al. 2020, arXiv 1910.02054).
+enum class ZeroStage { none, optimizer, gradients, weights };
+
 /// Private memory of the process, or the symmetric heap, which peers can read. Allocators count the two
 /// separately.
 enum class Pool { private_memory, symmetric_heap };
 
 /// The input of a plan: a model, its sharding, and one micro-batch.
 struct Workload {
-  config::Config config;  // of the model
-  int tp = 1;             // ranks of tensor parallelism
-  int dp = 1;             // replicas, which sum main gradients in their symmetric heap
-  int64_t cp = 1;         // ranks of context parallelism, which split the sequence before tp does
-  int64_t ep = 1;         // ranks of expert parallelism, which split the experts of a block
+  config::Config config;             // of the model
+  int tp = 1;                        // ranks of tensor parallelism
+  int dp = 1;                        // replicas, which sum main gradients in their symmetric heap
+  ZeroStage zero = ZeroStage::none;  // what replicas split: nothing or the optimizer states
+  bool shares_weights = false;       // with the latter: replica 0 has the weights of all
+  int64_t cp = 1;                    // ranks of context parallelism, which split the sequence before tp does
+  int64_t ep = 1;                    // ranks of expert parallelism, which split the experts of a block
   Parallelism parallelism = Parallelism::tp_sp;  // TP or TP+SP
   int64_t sequence_length = 0;                   // tokens
   int64_t batch_size = 0;                        // sequences of one micro-batch
@@ -77,6 +82,8 @@ struct Workload {
     return dp > 1 && column_input_storage == ColumnInputStorage::shard_in_place ? Pool::symmetric_heap
                                                                                 : Pool::private_memory;
   }
+  /// The pool of weights.
+  Pool weight_pool() const { return zero == ZeroStage::none ? Pool::private_memory : gradient_pool(); }
   /// The pool of column-parallel inputs: peers read those of TP+SP.
   Pool column_input_pool() const {
     return parallelism == Parallelism::tp_sp ? partial_sum_pool() : Pool::private_memory;
@@ -88,9 +95,10 @@ struct Workload {
   /// the larger one. There must be two sequences or more.
   Workload half_batch(int half) const;
   /// Errors: c10::ValueError if a size is not positive, tp exceeds the number of query heads, element_bytes
-  /// is not 2, 4 or 8, the stage has no block or one that the model does not have, or `frozen` is of another
-  /// model or all that it has; if ep is not 1 without experts, or above their number; if there are experts,
-  /// and tp without sequence parallelism. The config must be valid.
+  /// is not 2, 4 or 8, `zero` splits more than optimizer states, weights are shared without it, the stage has
+  /// no block or one that the model does not have, or `frozen` is of another model or all that it has; if ep
+  /// is not 1 without experts, or above their number; if there are experts, and tp without sequence
+  /// parallelism. The config must be valid.
   void validate() const;
   /// Errors: those of validate; c10::ValueError if `rank` is not in [0, tp).
   void validate_rank(int rank) const;

@@ -66,13 +66,10 @@ StepRecord step(Trainer& trainer, const Job& job, base::Profile& profile) {
   return trainer.step();
 }
 
-/// The saves of a run, at most one of which is pending. All calls but the last are collective over the ranks
-/// of a replica, of which the first one saves.
+/// The saves of a run, at most one of which is pending. All calls but the last are collective.
 class Saves {
  public:
-  explicit Saves(const comm::Mesh& mesh) : saves_(mesh.coordinate(kDataAxis) == 0) {}
   void begin(Trainer& trainer, const TrainOptions& options) {
-    if (!saves_) return;
     finish();
     pending_.emplace(trainer.begin_save(*options.save, options.keep.value_or(kKeep)));
   }
@@ -89,7 +86,6 @@ class Saves {
   const std::optional<std::filesystem::path>& last() const { return last_; }
 
  private:
-  bool saves_;
   std::optional<checkpoint::PendingSave> pending_;
   std::optional<std::filesystem::path> last_;
 };
@@ -119,7 +115,7 @@ Summary run(const Job& job, const comm::Mesh& mesh, const OnStep& on_step, const
   const base::Stopwatch watch;
   Summary summary;
   summary.load = trainer.load_cost();
-  Saves saves(mesh);
+  Saves saves;
   bool is_overlap_logged = log_overlap(trainer.overlap(), world);
   while (trainer.steps_done() < options.last_step()) {
     StepRecord record = step(trainer, job, summary.profile, saves);
@@ -138,8 +134,7 @@ Summary run(const Job& job, const comm::Mesh& mesh, const OnStep& on_step, const
   summary.saved = saves.last();
   summary.steps = trainer.steps_done() - job.first_step();
   summary.seconds = watch.seconds();
-  summary.shard_report =
-      make_shard_report(trainer.weights().used_parameters(), trainer.optimizer().state(), mesh);
+  summary.shard_report = make_shard_report(trainer, mesh);
   return summary;
 }
 

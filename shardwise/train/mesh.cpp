@@ -41,6 +41,12 @@ std::optional<int64_t> symmetric_heaps_peak(const comm::Mesh& mesh) {
   return peak;
 }
 
+parallel::Replication replication_of(const TrainOptions& options, const comm::Group& replicas) {
+  if (options.zero == 0 || replicas.size() == 1) return parallel::Replication::whole;
+  const bool shares = options.shared_weights == "auto" && replicas.has_symmetric_heap();
+  return shares ? parallel::Replication::shared : parallel::Replication::split;
+}
+
 base::Range micro_batches_of(const TrainOptions& options, int index) {
   return base::Split::even("micro-batch", options.grad_accum, static_cast<int>(options.dp)).range(index);
 }

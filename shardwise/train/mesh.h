@@ -4,6 +4,7 @@
 
 #include "shardwise/base/split.h"
 #include "shardwise/comm/mesh.h"
+#include "shardwise/parallel/data_parallel.h"
 #include "shardwise/train/options.h"
 
 namespace shardwise::train {
@@ -26,6 +27,9 @@ const comm::Group& world_of(const comm::Mesh& mesh);
 /// Returns the largest bytes of tensors that this rank has had in the symmetric heaps of all groups, summed
 /// over the heaps; 0 on a rank alone; nullopt if a group has none, as over MPI.
 std::optional<int64_t> symmetric_heaps_peak(const comm::Mesh& mesh);
+
+/// Returns what the replicas of a run split.
+parallel::Replication replication_of(const TrainOptions& options, const comm::Group& replicas);
 
 /// Returns the micro-batches of a step that replica `index` computes. They are dealt as evenly as possible;
 /// there may be none.

@@ -19,18 +19,24 @@ bool is_narrow(const Tensor& value) {
   return value.element_size() < 4;
 }
 
-ParameterState initial_state(const parallel::ParameterPtr& parameter) {
-  const Tensor value = parameter->value.detach();
+Tensor rows_of(const Tensor& x, const base::Range& rows) {
+  return x.narrow(/*dim=*/0, rows.begin, rows.size());
+}
+
+ParameterState initial_state(const parallel::ParameterPtr& parameter, const base::Range& rows) {
+  const Tensor value = rows_of(parameter->value.detach(), rows);
   const Tensor weights = is_narrow(value) ? value.to(at::kFloat) : value;
-  return {parameter, is_narrow(value) ? weights : Tensor(), at::zeros_like(weights), at::zeros_like(weights)};
+  return {parameter, rows, is_narrow(value) ? weights : Tensor(), at::zeros_like(weights),
+          at::zeros_like(weights)};
 }
 
 }  // namespace
 
-AdamW::AdamW(const nn::UsedParameters& parameters, const AdamWOptions& options) : options_(options) {
-  for (const nn::UsedParameter& used : parameters) {
-    if (!used.parameter->is_frozen()) state_.push_back(initial_state(used.parameter));
-  }
+AdamW::AdamW(const nn::UsedParameters& parameters, const AdamWOptions& options,
+             const parallel::OwnedRows& owned)
+    : options_(options) {
+  for (const auto& [parameter, use] : parameters)
+    if (!parameter->is_frozen()) state_.push_back(initial_state(parameter, owned.of(*parameter)));
 }
 
 void AdamW::step_(int64_t step, double learning_rate, double gradient_scale) {
@@ -71,10 +77,10 @@ namespace {
 
 /// The tensors that a step updates.
 kernels::AdamWTensors tensors_of(const ParameterState& state) {
-  const Tensor value = state.parameter->value.detach();
+  const Tensor value = rows_of(state.parameter->value.detach(), state.rows);
   const bool has_master = state.master.defined();
   return {.weights = has_master ? state.master : value,
-          .gradient = state.parameter->main_grad,
+          .gradient = rows_of(state.parameter->main_grad, state.rows),
           .exp_avg = state.exp_avg,
           .exp_avg_sq = state.exp_avg_sq,
           .rounded = has_master ? value : Tensor()};
@@ -89,6 +95,7 @@ void AdamW::update_(kernels::AdamWStep how, const Tensor& gradient_scale) {
   how.gradient_scale = gradient_scale.item<double>();
   if (std::isnan(how.gradient_scale)) return;
   for (const ParameterState& state : state_) {
+    if (state.rows.empty()) continue;
     base::enter_part(state.parameter->name);
     how.weight_decay = decay_of(state);
     kernels::adamw_(tensors_of(state), how);
@@ -104,6 +111,7 @@ void AdamW::update_on_device(const kernels::AdamWStep& step, const Tensor& gradi
   std::vector<kernels::AdamWTensors> tensors;
   std::vector<double> decays;
   for (const ParameterState& state : state_) {
+    if (state.rows.empty()) continue;
     tensors.push_back(tensors_of(state));
     decays.push_back(decay_of(state));
   }

@@ -72,6 +72,10 @@ void check_tokens_per_step(const TrainOptions& o) {
 void check_steps(const TrainOptions& o) {
   at_least("--tp", o.tp, 1);
   at_least("--dp", o.dp, 1);  // before --grad-accum, whose default it is
+  TORCH_CHECK_VALUE(o.zero == 0 || o.zero == 1, "train: --zero must be 0 or 1; got ", o.zero, " [SW0868]");
+  TORCH_CHECK_VALUE(o.shared_weights == "auto" || o.shared_weights == "off",
+                    "train: --shared-weights must be auto or off; got ", base::shortened(o.shared_weights),
+                    " [SW0869]");
   at_least("--seq-len", o.seq_len, 1);
   at_least("--batch-size", o.batch_size, 1);
   at_least("--grad-accum", o.grad_accum, 1);

@@ -52,13 +52,15 @@ struct TrainOptions {
   base::Setting<double> clip_grad = base::Default{1.0};     // maximum gradient norm; 0: no clipping
 
   // Ranks.
-  int64_t tp = 1;                  // tensor-parallel ranks of each replica of the model
-  int64_t dp = 1;                  // replicas, which share the micro-batches of a step
-  bool sequence_parallel = true;   // TP+SP rather than TP
-  bool split_batch = false;        // overlap one half of a micro-batch with the other (Domino)
-  std::string overlap = "auto";    // of collectives with GEMMs: auto, on or off
-  std::string recompute = "none";  // activation recomputation: none, selective or full
-  bool verify = false;             // compare over the ranks what must be equal
+  int64_t tp = 1;                       // tensor-parallel ranks of each replica of the model
+  int64_t dp = 1;                       // replicas, which share the micro-batches of a step
+  int64_t zero = 1;                     // what replicas split: 0 nothing, 1 optimizer states and updates
+  std::string shared_weights = "auto";  // one copy for the replicas of a host: auto or off
+  bool sequence_parallel = true;        // TP+SP rather than TP
+  bool split_batch = false;             // overlap one half of a micro-batch with the other (Domino)
+  std::string overlap = "auto";         // of collectives with GEMMs: auto, on or off
+  std::string recompute = "none";       // activation recomputation: none, selective or full
+  bool verify = false;                  // compare over the ranks what must be equal
 
   // Results.
   int64_t eval_every = 0;              // steps; 0: only after the last step

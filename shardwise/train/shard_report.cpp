@@ -10,16 +10,19 @@ int64_t bytes_of(const at::Tensor& x) {
   return x.defined() ? static_cast<int64_t>(x.nbytes()) : 0;
 }
 
-MemoryBreakdown local_memory(const nn::UsedParameters& parameters, const std::vector<ParameterState>& state,
-                             const comm::Mesh& mesh) {
+MemoryBreakdown local_memory(const Trainer& trainer, const comm::Mesh& mesh) {
   MemoryBreakdown local;
-  for (const nn::UsedParameter& used : parameters) {
-    local.weights += bytes_of(used.parameter->value);
-    local.main_gradients += bytes_of(used.parameter->main_grad);
-  }
   const comm::Group& replicas = mesh.group(kDataAxis);
-  if (replicas.size() > 1 && replicas.has_symmetric_heap()) local.shared_gradients = local.main_gradients;
-  for (const auto& of_parameter : state) {
+  const parallel::Replication replication = trainer.data_parallel().replication();
+  const bool has_weights = replication != parallel::Replication::shared || replicas.rank() == 0;
+  for (const auto& [parameter, use] : trainer.weights().used_parameters()) {
+    local.main_gradients += bytes_of(parameter->main_grad);
+    if (has_weights) local.weights += bytes_of(parameter->value);
+  }
+  if (replicas.size() > 1 && replicas.has_symmetric_heap())
+    local.shared_states =
+        local.main_gradients + (replication == parallel::Replication::whole ? 0 : local.weights);
+  for (const auto& of_parameter : trainer.optimizer().state()) {
     local.optimizer +=
         bytes_of(of_parameter.master) + bytes_of(of_parameter.exp_avg) + bytes_of(of_parameter.exp_avg_sq);
   }
@@ -30,10 +33,9 @@ MemoryBreakdown local_memory(const nn::UsedParameters& parameters, const std::ve
 
 }  // namespace
 
-ShardReport make_shard_report(const nn::UsedParameters& parameters, const std::vector<ParameterState>& state,
-                              const comm::Mesh& mesh) {
-  ShardReport shard_report{{}, comm::gather_values(local_memory(parameters, state, mesh), world_of(mesh))};
-  for (const nn::UsedParameter& used : parameters) {
+ShardReport make_shard_report(const Trainer& trainer, const comm::Mesh& mesh) {
+  ShardReport shard_report{{}, comm::gather_values(local_memory(trainer, mesh), world_of(mesh))};
+  for (const nn::UsedParameter& used : trainer.weights().used_parameters()) {
     const parallel::Parameter& p = *used.parameter;
     ShardShapes shapes{p.name, p.global_shape, {}};
     for (int rank = 0; rank < mesh.size(kTensorAxis); ++rank) {

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "shardwise/train/mesh.h"
-#include "shardwise/train/optimizer.h"
+#include "shardwise/train/trainer.h"
 
 namespace shardwise::train {
 
@@ -16,18 +15,19 @@ struct ShardShapes {
   std::vector<std::vector<int64_t>> by_rank;
 };
 
-/// One rank's tensor bytes. The peaks cover the time since the rank started. `peak_private` includes weights,
-/// main gradients and optimizer state; it is 0 if the build does not count memory.
+/// One rank's tensor bytes. Weights that replicas share are the first one's. The peaks cover the time since
+/// the rank started. `peak_private` includes weights, main gradients and optimizer state; it is 0 if the
+/// build does not count memory.
 struct MemoryBreakdown {
   int64_t weights = 0;
   int64_t main_gradients = 0;
-  int64_t shared_gradients = 0;                // the part of main_gradients in a symmetric heap
+  int64_t shared_states = 0;                   // the part of weights and main_gradients in a symmetric heap
   int64_t optimizer = 0;                       // moments and fp32 master weights
   int64_t peak_private = 0;                    // outside the symmetric heaps
   std::optional<int64_t> peak_symmetric_heap;  // as symmetric_heaps_peak
 
   /// Returns the model states outside the symmetric heaps.
-  int64_t private_states() const { return weights + main_gradients - shared_gradients + optimizer; }
+  int64_t private_states() const { return weights + main_gradients - shared_states + optimizer; }
 };
 
 /// The shard shapes of every parameter over the tensor-parallel ranks, and the memory use of every rank.
@@ -37,7 +37,6 @@ struct ShardReport {
 };
 
 /// Collects the report (collective). Cost: one all_gather of five numbers.
-ShardReport make_shard_report(const nn::UsedParameters& parameters, const std::vector<ParameterState>& state,
-                              const comm::Mesh& mesh);
+ShardReport make_shard_report(const Trainer& trainer, const comm::Mesh& mesh);
 
 }  // namespace shardwise::train

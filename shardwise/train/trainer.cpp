@@ -15,7 +15,6 @@
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/kernels/device.h"
 #include "shardwise/nn/dropout.h"
-#include "shardwise/parallel/verify.h"
 #include "shardwise/train/batch.h"
 #include "shardwise/train/saved_state.h"
 
@@ -58,22 +57,16 @@ Usage usage_since(const comm::Counters& before, double step_ms, const comm::Mesh
 }
 
 /// Allocates the weights and freezes the parameters of --freeze. The values are not set yet.
-std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::Group& group) {
+std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::Group& group,
+                                                   parallel::Replication replication) {
+  const auto use = replication == parallel::Replication::whole ? model::WeightUse::training
+                                                               : model::WeightUse::replicated_training;
   auto weights =
-      std::make_unique<model::DecoderWeights>(job.config(), group, scalar_type(job.config().dtype));
+      std::make_unique<model::DecoderWeights>(job.config(), group, scalar_type(job.config().dtype), use);
   for (const nn::UsedParameter& used : weights->used_parameters()) {
     if (job.frozen().parameters.contains(used.parameter->name)) parallel::freeze_(*used.parameter);
   }
   return weights;
-}
-
-/// Loads or initializes the weights. Returns the cost of loading, or nullopt if they are initialized.
-std::optional<checkpoint::LoadCost> load_or_initialize_(const Job& job, model::DecoderWeights& weights) {
-  if (const auto& directory = job.starting_checkpoint()) {
-    return checkpoint::cost_of(checkpoint::load_weights(*directory, weights), weights);
-  }
-  weights.initialize_(job.options().seed);
-  return std::nullopt;
 }
 
 /// Checks that all ranks started from the same checkpoint and text (collective). Each rank resolves `latest`
@@ -94,16 +87,27 @@ void check_same_start(const Job& job, const comm::Group& group) {
 Trainer::Trainer(const Job& job, const comm::Mesh& mesh)
     : job_(job),
       mesh_(mesh),
-      weights_(new_weights(job, replica())),
-      load_cost_(load_or_initialize_(job, *weights_)),
+      weights_(new_weights(job, replica(), replication_of(job.options(), replicas()))),
       model_(bind_to_residual_stream(*weights_, job.options().sequence_parallel)),
-      optimizer_(weights_->used_parameters(), adamw_options(job.options())),
+      data_parallel_(model_.specs, replicas(), replication_of(job.options(), replicas())),
+      load_cost_(load_or_initialize_()),
+      optimizer_(weights_->used_parameters(), adamw_options(job.options()), data_parallel_.updated()),
       schedule_(Schedule::of(job.options())),
       overlap_(job.options().overlap, replica().size() == 1 || parallel::can_overlap(replica())) {
   if (job.resumed()) read_state(*job.resumed());
   check_same_start(job, world_of(mesh_));
-  if (replicas().size() > 1) gradients_.emplace(model_.specs, replicas());
-  zero_gradients_();
+}
+
+/// Loads or initializes the weights. Returns the cost of loading, or nullopt if they are initialized.
+std::optional<checkpoint::LoadCost> Trainer::load_or_initialize_() {
+  const auto& directory = job_.starting_checkpoint();
+  checkpoint::LoadStats stats{};
+  if (data_parallel_.sets_weights()) {
+    if (directory) stats = checkpoint::load_weights(*directory, *weights_);
+    if (!directory) weights_->initialize_(job_.options().seed);
+  }
+  data_parallel_.publish_weights_();
+  return directory ? std::optional(checkpoint::cost_of(stats, *weights_)) : std::nullopt;
 }
 
 void Trainer::read_state(const std::filesystem::path& directory) {
@@ -154,12 +158,23 @@ void Trainer::zero_gradients_() {
   for (const nn::UsedParameter& used : weights_->used_parameters()) parallel::zero_grad_(*used.parameter);
 }
 
+void Trainer::verify_replicas(parallel::Held held) const {
+  if (job_.options().verify) parallel::verify_replicas(model_.specs, held, replica());
+}
+
+void Trainer::verify_data_replicas(parallel::Held held) const {
+  if (job_.options().verify) parallel::verify_data_replicas(model_.specs, held, replicas());
+}
+
 at::Tensor Trainer::sum_over_ranks_(at::Tensor& loss) {
-  if (!gradients_) return parallel::synced_square_norm_(model_.specs, replica());
+  base::enter_part("");
   parallel::sync_gradients_(model_.specs, replica());
-  gradients_->sum_over_ranks_();
+  verify_replicas(parallel::Held::gradients);
+  data_parallel_.sum_gradients_();
+  if (data_parallel_.replication() == parallel::Replication::whole)
+    verify_data_replicas(parallel::Held::gradients);
   replicas().all_reduce_(loss);
-  return parallel::square_norm(model_.specs, replica());
+  return parallel::square_norm(model_.specs, replica(), data_parallel_.owned(), world_of(mesh_));
 }
 
 StepHealth Trainer::update_(at::Tensor loss, double learning_rate,
@@ -167,30 +182,19 @@ StepHealth Trainer::update_(at::Tensor loss, double learning_rate,
   const at::Tensor square_norm = sum_over_ranks_(loss);
   if (before_update) before_update();
   const at::Tensor scale = parallel::clip_scale(square_norm, loss, job_.options().clip_grad);
-  const bool verifies = job_.options().verify;
-  if (verifies) {
-    optimizer_.step_(steps_done_ + 1, learning_rate, scale);
-  } else {
-    optimizer_.step_and_zero_grad_(steps_done_ + 1, learning_rate, scale);
-  }
+  optimizer_.step_and_zero_grad_(steps_done_ + 1, learning_rate, scale);
   const at::Tensor sums = at::cat({loss, square_norm}).cpu();
   const StepHealth health{steps_done_ + 1, sums[0].item<double>(), std::sqrt(sums[1].item<double>())};
   try {
-    check_finite(health, model_.specs, replica());
+    check_finite(health, model_.specs, world_of(mesh_));
   } catch (...) {
     zero_gradients_();
     throw;
   }
-  if (verifies) {
-    verify_replicas();
-    zero_gradients_();
-  }
+  data_parallel_.finish_update_();
+  verify_replicas(parallel::Held::weights);
+  verify_data_replicas(parallel::Held::weights);
   return health;
-}
-
-void Trainer::verify_replicas() const {
-  parallel::verify_replicas(model_.specs, replica());
-  parallel::verify_data_replicas(model_.specs, replicas());
 }
 
 StepRecord Trainer::step(const std::function<void()>& before_update) {
@@ -240,7 +244,12 @@ double Trainer::evaluate() {
 }
 
 checkpoint::PendingSave Trainer::begin_save(const std::filesystem::path& directory, int64_t keep) {
-  return {directory, *weights_, state(), keep, job_.auxiliary_files()};
+  return {directory,
+          *weights_,
+          state(),
+          keep,
+          job_.auxiliary_files(),
+          checkpoint::SaveGroup{world_of(mesh_), data_parallel_.owned()}};
 }
 
 }  // namespace shardwise::train

@@ -6,7 +6,8 @@
 
 #include "shardwise/checkpoint/load_cost.h"
 #include "shardwise/checkpoint/pending_save.h"
-#include "shardwise/parallel/flat_gradients.h"
+#include "shardwise/parallel/data_parallel.h"
+#include "shardwise/parallel/verify.h"
 #include "shardwise/train/bound_model.h"
 #include "shardwise/train/finite.h"
 #include "shardwise/train/job.h"
@@ -27,19 +28,18 @@ class Trainer {
 
   /// Performs the next optimizer step (collective): this replica's micro-batches, sums of gradients over the
   /// replicas, norm, clipping, AdamW. Every loss is divided by the tokens of the whole step, so that sums are
-  /// all there is to compute over ranks.
-  /// Calls `before_update` once main_grad has the step's gradients, before they are clipped; afterwards they
-  /// are zero. Throws NotFiniteError if loss or gradient norm is NaN or Inf; the weights are then unchanged,
-  /// and the gradients zero.
+  /// all there is to compute over ranks. With --zero 1 each replica sums and updates the rows that it owns.
+  /// Calls `before_update` once main_grad of these rows has the step's gradients, before they are clipped;
+  /// afterwards they are zero. Throws NotFiniteError if loss or gradient norm is NaN or Inf; the weights are
+  /// then unchanged, and the gradients zero.
   StepRecord step(const std::function<void()>& before_update = {});
 
   /// Returns the mean loss over the first validation windows (collective), without dropout, label smoothing
   /// and z-loss. Replicas share the windows.
   double evaluate();
 
-  /// Writes the checkpoint `directory`/step-N, which finish() of the result publishes. Collective over the
-  /// tensor-parallel ranks of one replica: one suffices, since all have the same bits. Errors: as
-  /// checkpoint::PendingSave's.
+  /// Writes the checkpoint `directory`/step-N, which finish() of the result publishes. Collective: every rank
+  /// writes the rows that it owns. Errors: as checkpoint::PendingSave's.
   checkpoint::PendingSave begin_save(const std::filesystem::path& directory, int64_t keep);
 
   /// The cost of reading the starting checkpoint; nullopt if the weights were initialized.
@@ -48,19 +48,24 @@ class Trainer {
   int64_t steps_done() const { return steps_done_; }
   const model::DecoderWeights& weights() const { return *weights_; }
   const AdamW& optimizer() const { return optimizer_; }
+  /// What the replicas split, and which part is this rank's.
+  const parallel::DataParallel& data_parallel() const { return data_parallel_; }
 
  private:
   /// Runs forward and backward of micro-batch `index` of the step; returns its part of the step's loss, on
   /// the device.
   at::Tensor micro_batch(int64_t index);
-  /// Sums and clips the gradients, runs AdamW, with --verify compares replicas, and zeroes the gradients.
+  /// Sums and clips the gradients, runs AdamW, zeroes the gradients, and with --verify compares replicas.
   /// Here the host waits for the device. Takes the replica's part of the loss. Returns the step's loss, and
   /// the norm before clipping.
   StepHealth update_(at::Tensor loss, double learning_rate, const std::function<void()>& before_update);
   /// Sums gradients and loss over all ranks. Returns the gradients' square norm, on the device.
   at::Tensor sum_over_ranks_(at::Tensor& loss);
-  void verify_replicas() const;
+  /// With --verify, compare what several ranks of a replica hold, and what all replicas hold.
+  void verify_replicas(parallel::Held held) const;
+  void verify_data_replicas(parallel::Held held) const;
   void zero_gradients_();
+  std::optional<checkpoint::LoadCost> load_or_initialize_();
   int64_t tokens_per_step() const;
   nn::Step make_step(kernels::RandomKey key) const;
   void read_state(const std::filesystem::path& directory);
@@ -72,9 +77,9 @@ class Trainer {
   const Job& job_;
   comm::Mesh mesh_;
   std::unique_ptr<model::DecoderWeights> weights_;
-  std::optional<checkpoint::LoadCost> load_cost_;
   BoundModel model_;
-  std::optional<parallel::FlatGradients> gradients_;  // of several replicas
+  parallel::DataParallel data_parallel_;
+  std::optional<checkpoint::LoadCost> load_cost_;
   AdamW optimizer_;
   Schedule schedule_;
   OverlapChoice overlap_;

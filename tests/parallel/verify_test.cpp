@@ -161,10 +161,13 @@ struct Replicas {
     const at::NoGradGuard no_grad;
     if (group.rank() == rank) x.flatten()[0].add_(difference);
   }
-  void expect_detected(const Tensor& x, int rank, const std::string& error) const {
-    EXPECT_NO_THROW(verify_replicas(specs(), group));
+  void expect_detected(const ParameterPtr& parameter, Held held, int rank, const std::string& error) const {
+    const Tensor& x = held == Held::weights ? parameter->value : parameter->main_grad;
+    const Held other = held == Held::weights ? Held::gradients : Held::weights;
+    EXPECT_NO_THROW(verify_replicas(specs(), held, group));
     change_(x, rank, 0.5);
-    EXPECT_EQ(test::error_text<c10::Error>([&] { verify_replicas(specs(), group); }), error);
+    EXPECT_EQ(test::error_text<c10::Error>([&] { verify_replicas(specs(), held, group); }), error);
+    EXPECT_NO_THROW(verify_replicas(specs(), other, group));
     change_(x, rank, -0.5);
   }
 
@@ -185,12 +188,13 @@ TEST(VerifyReplicas, NamesTheParameterAndTheRanks) {
   testing::on_ranks(4, [](const Group& group) {
     const Replicas replicas(group);
     const std::string rule = " must be equal on every rank that holds it; ";
-    replicas.expect_detected(replicas.norm->value, 3,
+    replicas.expect_detected(replicas.norm, Held::weights, 3,
                              "verify: norm" + rule + "rank 3's differs from rank 0's");
-    replicas.expect_detected(replicas.norm->main_grad, 1,
+    replicas.expect_detected(replicas.norm, Held::gradients, 1,
                              "verify: norm's gradient" + rule + "rank 1's differs from rank 0's");
-    replicas.expect_detected(replicas.kv->value, 3, "verify: kv" + rule + "rank 3's differs from rank 2's");
-    replicas.expect_detected(replicas.kv->main_grad, 0,
+    replicas.expect_detected(replicas.kv, Held::weights, 3,
+                             "verify: kv" + rule + "rank 3's differs from rank 2's");
+    replicas.expect_detected(replicas.kv, Held::gradients, 0,
                              "verify: kv's gradient" + rule + "rank 1's differs from rank 0's");
   });
 }
@@ -199,11 +203,11 @@ TEST(VerifyReplicas, CostsOneAllGather) {
   testing::on_ranks(4, [](const Group& group) {
     const Replicas replicas(group);
     const comm::Counters before = group.counters();
-    verify_replicas(replicas.specs(), group);
+    verify_replicas(replicas.specs(), Held::gradients, group);
     const comm::OpCount all_gather = (group.counters() - before)[comm::Op::all_gather];
     EXPECT_EQ((group.counters() - before).total().calls, 1);
     EXPECT_EQ(all_gather.calls, 1);
-    EXPECT_EQ(all_gather.bytes, 3 * 8 * (1 + 1 + 2 + 2));  // the norm's and two KV heads', with gradients
+    EXPECT_EQ(all_gather.bytes, 3 * 8 * (1 + 2));  // the norm's and two KV heads'
   });
 }
 

@@ -1,5 +1,6 @@
 // Steps of replicas that are split over tensor-parallel ranks, against those of one rank, in fp64.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 
 #include <cmath>
 #include <cstdio>
@@ -66,29 +67,46 @@ Reference reference_of(const TrainOptions& options) {
   return reference;
 }
 
-/// Returns the largest difference between a shard and its part of the full tensor, relative to the largest
-/// element.
-double difference(const Tensor& shard, const Tensor& full, const parallel::Parameter& parameter, int rank) {
-  const double scale = std::max(full.abs().max().item<double>(), 1e-30);
-  if (parameter.rule.is_replicated()) return (shard - full).abs().max().item<double>() / scale;
-  double largest = 0;
-  for (const base::ShardRule::Piece& piece : parameter.rule.pieces(rank)) {
-    if (piece.size == 0) continue;
-    const Tensor mine = shard.narrow(parameter.rule.dim, piece.local_begin, piece.size);
-    const Tensor theirs = full.narrow(parameter.rule.dim, piece.global_begin, piece.size);
-    largest = std::max(largest, (mine - theirs).abs().max().item<double>() / scale);
-  }
-  return largest;
+/// Returns the shard of a tensor-parallel rank.
+Tensor shard_of(const Tensor& full, const parallel::Parameter& parameter, int rank) {
+  if (parameter.rule.is_replicated()) return full;
+  std::vector<Tensor> pieces;
+  for (const base::ShardRule::Piece& piece : parameter.rule.pieces(rank))
+    pieces.push_back(full.narrow(parameter.rule.dim, piece.global_begin, piece.size));
+  return at::cat(pieces, parameter.rule.dim);
+}
+
+/// Returns the largest difference between rows of a shard, `local`, and those of the full tensor's shard,
+/// relative to the largest element.
+double difference(const Tensor& local, const Tensor& shard, const base::Range& rows) {
+  if (local.numel() == 0 && rows.size() * shard.numel() == 0) return 0;
+  const double scale = std::max(shard.abs().max().item<double>(), 1e-30);
+  return (local - shard.narrow(0, rows.begin, rows.size())).abs().max().item<double>() / scale;
 }
 
 void expect_reference(const Trainer& trainer, const Reference& reference, int tp_rank) {
   for (const ParameterState& state : trainer.optimizer().state()) {
     const parallel::Parameter& parameter = *state.parameter;
     const Trained& full = reference.trained.at(parameter.name);
-    EXPECT_LT(difference(parameter.value.detach(), full.value, parameter, tp_rank), kExact) << parameter.name;
-    EXPECT_LT(difference(state.exp_avg, full.exp_avg, parameter, tp_rank), kExact) << parameter.name;
-    EXPECT_LT(difference(state.exp_avg_sq, full.exp_avg_sq, parameter, tp_rank), kExact) << parameter.name;
+    const auto expect_near = [&](const Tensor& local, const Tensor& of_one_rank, const base::Range& rows) {
+      EXPECT_LT(difference(local, shard_of(of_one_rank, parameter, tp_rank), rows), kExact) << parameter.name;
+    };
+    expect_near(parameter.value.detach(), full.value, {0, parameter.size(0)});
+    expect_near(state.exp_avg, full.exp_avg, state.rows);
+    expect_near(state.exp_avg_sq, full.exp_avg_sq, state.rows);
   }
+}
+
+/// What replicas split, and whether they share the weights.
+struct Splitting {
+  int64_t zero;
+  const char* shared_weights;
+};
+constexpr Splitting kSplittings[] = {{0, "off"}, {1, "off"}, {1, "auto"}};
+
+void apply(const Splitting& splitting, TrainOptions& options) {
+  options.zero = splitting.zero;
+  options.shared_weights = splitting.shared_weights;
 }
 
 /// Runs `options` and compares every step, and in the end every weight and state.
@@ -118,13 +136,18 @@ TEST(DataParallel, EveryMeshHasTheStepsOfOneRank) {
       for (const bool sequence_parallel : {true, false}) {
         if (options.tp == 1 && !sequence_parallel) continue;
         options.sequence_parallel = sequence_parallel;
-        SCOPED_TRACE("dp " + std::to_string(options.dp) + " tp " + std::to_string(options.tp));
-        expect_steps_of(reference, options);
-        ++compared;
+        for (const Splitting& splitting : kSplittings) {
+          if (options.dp == 1 && splitting.zero == 1) continue;
+          apply(splitting, options);
+          SCOPED_TRACE("dp " + std::to_string(options.dp) + " tp " + std::to_string(options.tp) + " zero " +
+                       std::to_string(splitting.zero) + " shared weights " + splitting.shared_weights);
+          expect_steps_of(reference, options);
+          ++compared;
+        }
       }
     }
   }
-  std::printf("covered: %d meshes of 1 to 8 ranks\n", compared);
+  std::printf("covered: %d runs on meshes of 1 to 8 ranks\n", compared);
 }
 
 TEST(DataParallel, AnyNumberOfMicroBatchesIsDealt) {
@@ -137,6 +160,7 @@ TEST(DataParallel, AnyNumberOfMicroBatchesIsDealt) {
     for (options.dp = 2; options.dp <= 4; ++options.dp) {
       SCOPED_TRACE(std::to_string(micro_batches) + " over dp " + std::to_string(options.dp));
       options.tp = options.dp == 4 ? 1 : 2;
+      apply(kSplittings[micro_batches % 3], options);
       expect_steps_of(reference, options);
     }
   }
@@ -156,7 +180,10 @@ TEST(DataParallel, FrozenAndTiedParametersTrainAsOnOneRank) {
     const Reference reference = reference_of(options);
     options.dp = 3, options.tp = 2;
     options.verify = true;  // compares all weights and gradients over replicas in every step
-    expect_steps_of(reference, options);
+    for (const Splitting& splitting : kSplittings) {
+      apply(splitting, options);
+      expect_steps_of(reference, options);
+    }
     options.verify = false;
   }
 }
@@ -196,6 +223,7 @@ TEST(DataParallel, VerifyNamesTheParameterThatDiffersBetweenReplicas) {
   const Scratch scratch;
   TrainOptions options = run_options(scratch);
   options.dp = 3;
+  options.zero = 0;  // owners would overwrite what differs
   options.verify = true;
   const Job job(options);
   const std::string text = test::error_text<c10::Error>([&] {

@@ -1,0 +1,34 @@
+#include "shardwise/parallel/flat_weights.h"
+
+#include <c10/util/Exception.h>
+
+#include "shardwise/base/profile.h"
+#include "shardwise/parallel/flat_tensor.h"
+
+namespace shardwise::parallel {
+
+FlatWeights::FlatWeights(const ParamSpecs& specs, const comm::Group& group, bool is_shared) : group_(group) {
+  std::vector<ParameterPtr> parameters = trained_parameters(specs);
+  const int64_t trained = local_elements(parameters);
+  for (const ParamSpec& spec : specs)
+    if (spec.parameter->is_frozen()) parameters.push_back(spec.parameter);
+  const at::ScalarType dtype = parameters[0]->value.scalar_type();
+  for (const ParameterPtr& parameter : parameters)
+    TORCH_CHECK_VALUE(parameter->value.scalar_type() == dtype, parameter->name, ": must have dtype ", dtype,
+                      " as the other parameters; got ", parameter->value.scalar_type(), " [SW0867]");
+  const int64_t elements = local_elements(parameters);
+  const at::Tensor all = is_shared ? group.empty_shared({elements}, dtype) : group.empty({elements}, dtype);
+  trained_ = all.narrow(/*dim=*/0, 0, trained);
+  const std::vector<at::Tensor> parts = parts_of_flat(all, parameters);
+  for (size_t i = 0; i < parameters.size(); ++i)
+    parameters[i]->value = parts[i].detach().requires_grad_(parameters[i]->value.requires_grad());
+}
+
+void FlatWeights::all_gather_(const OwnedRows& owned) {
+  if (trained_.numel() == 0) return;
+  base::enter_part("");
+  const base::Range own = owned.elements().range(group_.rank());
+  group_.all_gather_out(trained_, trained_.narrow(/*dim=*/0, own.begin, own.size()), owned.elements());
+}
+
+}  // namespace shardwise::parallel
