@@ -255,6 +255,23 @@ TEST_F(MultiNodeTraining, MatchesTheLossesOfOneNodeOnUnevenNodes) {
   expect_losses_of_one_node(3, {});
 }
 
+TEST_F(MultiNodeTraining, ReplicasMatchOneNodeAndSendThePlannedBytes) {
+  for (const auto& [dp, tp] : {std::pair(2, 2), std::pair(3, 1)}) {  // 3: the replicas' group has two nodes
+    const std::vector<std::string> more = {"--dp",   std::to_string(dp), "--grad-accum", "4",
+                                           "--json", "--dtype",          "fp64"};
+    Program one_node(train(tp, scratch_ / "one_node", more), environment());
+    expect_success(one_node);
+    Program multi_node(mpirun(dp * tp, train(tp, scratch_ / "multi_node", more)),
+                       environment({"SHARDWISE_NODES=2"}));
+    expect_success(multi_node);
+    EXPECT_EQ(lines_with(multi_node.errors(), "each replica has a copy of the weights"), 1);
+    expect_close(losses_in(scratch_ / "multi_node"), losses_in(scratch_ / "one_node"), 1e-10);
+    const nlohmann::json printed = nlohmann::json::parse(multi_node.output());
+    for (const nlohmann::json& rank : printed.at("ranks"))
+      EXPECT_EQ(rank.at("comm_bytes"), rank.at("expected_comm_bytes"));
+  }
+}
+
 TEST_F(MultiNodeTraining, ReportsThatNothingOverlaps) {
   Program program(mpirun(2, train(2, scratch_ / "log", {})), environment({"SHARDWISE_NODES=2"}));
   expect_success(program);
