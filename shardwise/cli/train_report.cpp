@@ -109,14 +109,16 @@ std::string describe(const train::Job& job) {
 
 namespace {
 
-/// Returns the parameters that a replica updates, each counted on every rank that holds it.
-int64_t updated_parameters(const plan::Workload& workload, int replica) {
-  int64_t parameters = 0;
+/// Returns the parameters that each replica updates, each counted on every rank that holds it.
+std::vector<int64_t> updated_parameters(const plan::Workload& workload) {
+  std::vector<int64_t> by_replica(size_t(workload.dp), 0);
   for (int part = 0; part < workload.tp; ++part) {
     const base::Split owners = plan::owned_by_replicas(workload, part);
-    parameters += workload.zero == plan::ZeroStage::none ? owners.size() : owners.range(replica).size();
+    for (int replica = 0; replica < workload.dp; ++replica)
+      by_replica[size_t(replica)] +=
+          workload.zero == plan::ZeroStage::none ? owners.size() : owners.range(replica).size();
   }
-  return parameters;
+  return by_replica;
 }
 
 }  // namespace
@@ -124,12 +126,13 @@ int64_t updated_parameters(const plan::Workload& workload, int replica) {
 std::string replicas_table(const train::Job& job, const comm::Mesh& mesh) {
   const train::TrainOptions& o = job.options();
   const plan::Workload workload = workload_of(job, mesh);
+  const std::vector<int64_t> updated = updated_parameters(workload);
   std::string table = "train: replica  ranks      micro-batches of each step  updates of its weights";
   for (int replica = 0; replica < o.dp; ++replica) {
     const int64_t first = replica * o.tp;
     table += fmt::format("\n{:>14}  {:<9}  {:<26}  {:.3f}M", replica, numbers_text({first, first + o.tp}),
                          numbers_text(train::micro_batches_of(o, replica)),
-                         static_cast<double>(updated_parameters(workload, replica)) / 1e6);
+                         static_cast<double>(updated[size_t(replica)]) / 1e6);
   }
   return table + (workload.shares_weights ? "\nall replicas read one copy of the weights"
                                           : "\neach replica has a copy of the weights");

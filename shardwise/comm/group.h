@@ -88,10 +88,9 @@ class Group {
   /// Nothing is staged if `x` is contiguous, allocated by `empty`, and dim is 0.
   at::Tensor reduce_scatter(const at::Tensor& x, const base::Split& split, int64_t dim = 0) const;
   /// Sums `x` over the ranks and writes this rank's rows into `out` [split.range(rank), ...], which may be
-  /// these rows of `x`. Peers may still
-  /// read an unstaged `x` after the call returns: it may be freed, but not overwritten, until a later
-  /// collective other than `share_shard` has completed. (All other collectives return when no peer reads
-  /// their input any more.)
+  /// these rows of `x`. Peers may still read the other rows of an unstaged `x` after the call returns: it may
+  /// be freed, but not overwritten, until a later collective other than `share_shard` has completed. (All
+  /// other collectives return when no peer reads their input any more.)
   void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split) const;
 
   /// Starts an all_gather along dim 0 whose chunks can be used as they arrive. For groups without a symmetric

@@ -26,50 +26,50 @@ std::vector<Split> uneven_splits(int ranks) {
           Split::even("even", 4 * ranks, ranks), Split::even("nothing", 0, ranks)};
 }
 
+/// Calls `body(group, split, dtype)` for every partition, with and without the symmetric heap.
+template <class Body>
+void for_all(const Group& shared, const Body& body) {
+  for (const Group& group : {shared, shared.without_symmetric_heap()})
+    for (const Split& split : uneven_splits(group.size()))
+      for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+        SCOPED_TRACE(split.name() + (group.has_symmetric_heap() ? " in the heap" : ""));
+        body(group, split, dtype);
+      }
+}
+
+at::Tensor rows_of(const at::Tensor& x, const Range& rows) {
+  return x.narrow(0, rows.begin, rows.size());
+}
+
 class InPlace : public ::testing::TestWithParam<int> {};
 
 TEST_P(InPlace, ReduceScatterSumsIntoTheRanksRowsAndLeavesTheOthers) {
   on_ranks(GetParam(), [](const Group& shared) {
-    for (const Group& group : {shared, shared.without_symmetric_heap()}) {
-      for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-        for (const Split& split : uneven_splits(group.size())) {
-          const Range own = split.range(group.rank());
-          at::Tensor x = group.empty({split.size()}, dtype),
-                     before = value({split.size()}, group.rank(), dtype);
-          x.copy_(before);
-          at::Tensor sum = x.narrow(0, own.begin, own.size());
-          group.reduce_scatter_out(sum, x, split);
-          group.barrier();
-          at::Tensor expected = before;
-          expected.narrow(0, own.begin, own.size())
-              .copy_(
-                  reduced({split.size()}, group.size(), Reduce::sum, dtype).narrow(0, own.begin, own.size()));
-          EXPECT_TRUE(equals(x, expected)) << split.name() << " " << dtype;
-        }
-      }
-    }
+    for_all(shared, [](const Group& group, const Split& split, at::ScalarType dtype) {
+      const Range own = split.range(group.rank());
+      const at::Tensor before = value({split.size()}, group.rank(), dtype);
+      at::Tensor x = group.empty({split.size()}, dtype).copy_(before), sum = rows_of(x, own);
+      group.reduce_scatter_out(sum, x, split);
+      group.barrier();
+      rows_of(before, own).copy_(rows_of(reduced({split.size()}, group.size(), Reduce::sum, dtype), own));
+      EXPECT_TRUE(equals(x, before)) << dtype;
+    });
   });
 }
 
 TEST_P(InPlace, AllGatherFillsTheOthersRows) {
   on_ranks(GetParam(), [](const Group& shared) {
-    for (const Group& group : {shared, shared.without_symmetric_heap()}) {
-      for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-        for (const Split& split : uneven_splits(group.size())) {
-          const Range own = split.range(group.rank());
-          at::Tensor x = group.empty({split.size()}, dtype);
-          x.fill_(-1);
-          const at::Tensor full = value({split.size()}, /*rank=*/0, dtype);
-          const at::Tensor shard = x.narrow(0, own.begin, own.size());
-          shard.copy_(full.narrow(0, own.begin, own.size()));
-          group.all_gather_out(x, shard, split);
-          EXPECT_TRUE(equals(x, full)) << split.name() << " " << dtype;
-          x.fill_(-1);
-          group.all_gather_out(x, full.narrow(0, own.begin, own.size()), split);  // from other memory
-          EXPECT_TRUE(equals(x, full)) << split.name() << " " << dtype;
-        }
-      }
-    }
+    for_all(shared, [](const Group& group, const Split& split, at::ScalarType dtype) {
+      const Range own = split.range(group.rank());
+      const at::Tensor full = value({split.size()}, /*rank=*/0, dtype);
+      at::Tensor x = group.empty({split.size()}, dtype).fill_(-1);
+      rows_of(x, own).copy_(rows_of(full, own));
+      group.all_gather_out(x, rows_of(x, own), split);
+      EXPECT_TRUE(equals(x, full)) << dtype;
+      x.fill_(-1);
+      group.all_gather_out(x, rows_of(full, own), split);  // from other memory
+      EXPECT_TRUE(equals(x, full)) << dtype;
+    });
   });
 }
 
