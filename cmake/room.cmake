@@ -54,7 +54,8 @@ function(_shardwise_isa target isa sources)
   target_link_libraries(${target}_${isa} PRIVATE shardwise_flags)
   target_include_directories(${target}_${isa} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_definitions(${target}_${isa} PRIVATE SHARDWISE_ISA=${isa})
-  target_compile_options(${target}_${isa} PRIVATE -O3 -ffp-contract=fast -fno-trapping-math ${SHARDWISE_ISA_FLAGS_${isa}})
+  target_compile_options(${target}_${isa} PRIVATE $<IF:$<BOOL:${SHARDWISE_FUZZ}>,-O0,-O3>
+    -ffp-contract=fast -fno-trapping-math ${SHARDWISE_ISA_FLAGS_${isa}})
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
 endfunction()
 
