@@ -45,10 +45,12 @@ set(SHARDWISE_PUBLIC_HEADERS
   parallel/flat_weights.h
   parallel/gradient_sync.h
   parallel/owned_rows.h
+  parallel/parameter_parts.h
   parallel/parameter.h
   parallel/placement.h
   parallel/recompute.h
   parallel/row_product.h
+  parallel/sharded_gradients.h
   parallel/step.h
 
   nn/attention.h

@@ -39,7 +39,7 @@ Json step_json(const train::StepRecord& record) {
 
 Json measured_json(const train::MemoryBreakdown& held) {
   Json classes{{"weights", held.weights},
-               {"main gradients", held.main_gradients},
+               {"main gradients", held.main_gradients + held.owned_gradients},
                {"optimizer", held.optimizer},
                {"activations", held.peak_private - held.private_states()}};
   if (held.peak_symmetric_heap) classes["shared memory"] = *held.peak_symmetric_heap - held.shared_states;
@@ -49,7 +49,7 @@ Json measured_json(const train::MemoryBreakdown& held) {
 Json planned_json(const plan::Peak& peak) {
   const plan::ModelStates& states = peak.states;
   return {{"weights", states.weights},
-          {"main gradients", states.main_gradients},
+          {"main gradients", states.main_gradients + states.owned_gradients},
           {"optimizer", states.master_weights + states.optimizer_moments},
           {"activations", total(peak.private_memory.allocations, plan::Pool::private_memory)},
           {"shared memory", peak.symmetric_heap_bytes() - peak.shared_states}};

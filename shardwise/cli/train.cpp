@@ -101,11 +101,12 @@ void add_rank_flags(Flags& flags, TrainOptions& o, std::optional<int64_t>& dp, R
   flags.value(
       "--zero N", o.zero,
       "what replicas split: 0: nothing; 1: optimizer states and updates, each replica those of the rows "
-      "that it owns (ZeRO stage 1); same results [1]");
-  flags.value(
-      "--shared-weights MODE", o.shared_weights,
-      "with --zero 1, one copy of the weights for all replicas: auto: where they share memory; off; same "
-      "results [auto]");
+      "that it owns (ZeRO stage 1), same results; 2: gradients too, summed block by block in each "
+      "micro-batch (stage 2), same results up to rounding [1]");
+  flags.value("--shared-weights MODE", o.shared_weights,
+              "with --zero 1 or 2, one copy of the weights for all replicas: auto: where they share memory; "
+              "off; same "
+              "results [auto]");
   flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
                "shard activations between the layers along the sequence [on]");
   flags.value(

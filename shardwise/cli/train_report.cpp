@@ -26,7 +26,7 @@ plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh) {
           .tp = static_cast<int>(o.tp),
           .dp = static_cast<int>(o.dp),
           .zero = replication == parallel::Replication::whole ? plan::ZeroStage::none
-                                                              : plan::ZeroStage::optimizer,
+                                                              : static_cast<plan::ZeroStage>(o.zero),
           .shares_weights = replication == parallel::Replication::shared,
           .parallelism = o.sequence_parallel ? plan::Parallelism::tp_sp : plan::Parallelism::tp,
           .sequence_length = o.seq_len,
@@ -49,8 +49,8 @@ int64_t step_bytes(const plan::Workload& workload, const train::TrainOptions& op
   const int part = mesh.coordinate(train::kTensorAxis, rank);
   const int64_t micro_batches = train::micro_batches_of(options, replica).size();
   const auto passes = plan::micro_batch_communication(workload, part).both();
-  return (micro_batches * passes + plan::optimizer_communication(workload, part, replica) +
-          plan::replica_communication(workload, part, replica))
+  return (micro_batches * passes + plan::optimizer_communication(workload, part, replica, micro_batches) +
+          plan::replica_communication(workload, part, replica, train::most_micro_batches(options)))
       .total()
       .bytes;
 }
@@ -113,10 +113,10 @@ namespace {
 std::vector<int64_t> updated_parameters(const plan::Workload& workload) {
   std::vector<int64_t> by_replica(size_t(workload.dp), 0);
   for (int part = 0; part < workload.tp; ++part) {
-    const base::Split owners = plan::owned_by_replicas(workload, part);
-    for (int replica = 0; replica < workload.dp; ++replica)
-      by_replica[size_t(replica)] +=
-          workload.zero == plan::ZeroStage::none ? owners.size() : owners.range(replica).size();
+    for (const base::Split& owners : plan::owned_by_replicas(workload, part))
+      for (int replica = 0; replica < workload.dp; ++replica)
+        by_replica[size_t(replica)] +=
+            workload.zero == plan::ZeroStage::none ? owners.size() : owners.range(replica).size();
   }
   return by_replica;
 }

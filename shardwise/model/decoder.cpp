@@ -181,6 +181,22 @@ DecoderWeights::DecoderWeights(const config::Config& config, const comm::Group& 
   if (!config.tie_word_embeddings) head_.append_parameters(used_parameters_);
 }
 
+template <nn::ResidualStream Stream>
+parallel::ParameterParts DecoderWeights::parts() const {
+  std::vector<nn::UsedParameters> used(1);
+  embedding_.append_parameters(used[0]);
+  if (positions_) positions_->append_parameters(used[0]);
+  for (const BlockLayers& block : blocks_) block.append_parameters(used.emplace_back());
+  norm_.append_parameters(used.emplace_back());
+  if (!config_.tie_word_embeddings) head_.append_parameters(used.back());
+  parallel::ParameterParts parts{.parts = {}, .is_first_tied = config_.tie_word_embeddings};
+  for (const nn::UsedParameters& parameters : used) parts.parts.push_back(nn::specs_of<Stream>(parameters));
+  return parts;
+}
+
+template parallel::ParameterParts DecoderWeights::parts<nn::Invariant>() const;
+template parallel::ParameterParts DecoderWeights::parts<nn::Sharded<nn::kSequence>>() const;
+
 void DecoderWeights::initialize_(uint64_t seed) {
   const auto key = kernels::RandomKey::of(seed);
   for (const nn::UsedParameter& used : used_parameters_) parallel::initialize_(*used.parameter, key, group_);
@@ -209,6 +225,24 @@ void verify_inputs(const at::Tensor& ids, const nn::Step& step) {
 
 }  // namespace
 
+namespace {
+
+/// The number of a block's part: the first part is before the blocks.
+int64_t part_of(const BlockLayers& block) {
+  return block.layer + 1;
+}
+
+/// Makes backward report that the gradients of part `part`, whose input is `x`, are complete. Autograd
+/// computes the gradient of `x` last of all in the part, because the nodes that it runs were recorded last.
+template <nn::ResidualStream Stream>
+void report_when_done(const nn::DeferredReduction<Stream>& x, const nn::Step& step, int64_t part) {
+  if (!step.part_gradients_done || !x.value || !x.value->local().requires_grad()) return;
+  x.value->local().register_hook(
+      [done = step.part_gradients_done, part](const at::Tensor&) { (*done)(part); });
+}
+
+}  // namespace
+
 /// Returns the residual stream after the last block, before the final norm.
 template <nn::ResidualStream Stream>
 nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
@@ -229,7 +263,11 @@ nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, con
     }
   }
   nn::DeferredReduction<Stream> x(std::move(embedded));
-  for (const BlockLayers& block : w.blocks_) x = nn::run_block(block, std::move(x), step, &observer_);
+  for (const BlockLayers& block : w.blocks_) {
+    report_when_done(x, step, part_of(block));
+    x = nn::run_block(block, std::move(x), step, &observer_);
+  }
+  report_when_done(x, step, std::ssize(w.blocks_) + 1);
   return x;
 }
 

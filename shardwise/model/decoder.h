@@ -7,6 +7,7 @@
 #include "shardwise/nn/embedding.h"
 #include "shardwise/nn/linear_cross_entropy.h"
 #include "shardwise/nn/positions.h"
+#include "shardwise/parallel/parameter_parts.h"
 
 namespace shardwise::model {
 
@@ -57,6 +58,11 @@ class DecoderWeights {
   parallel::ParamSpecs specs() const {
     return nn::specs_of<Stream>(used_parameters_);
   }
+  /// Returns the same specs in the parts that backward completes one after the other: the embeddings, each
+  /// block, and the last norm with the head, unless this is tied. In a step without split_batch,
+  /// nn::Step::part_gradients_done is called with their numbers.
+  template <nn::ResidualStream Stream>
+  parallel::ParameterParts parts() const;
 
  private:
   template <nn::ResidualStream>

@@ -2,6 +2,8 @@
 #pragma once
 #include <ATen/core/grad_mode.h>
 
+#include <functional>
+
 #include "shardwise/base/recompute.h"
 #include "shardwise/nn/cache.h"
 #include "shardwise/parallel/step.h"
@@ -9,6 +11,10 @@
 namespace shardwise::nn {
 
 class NewTokens;
+
+/// Called in backward once all gradients of a part of the model have been added (model::Decoder has its
+/// parts).
+using PartGradientsDone = std::function<void(int64_t part)>;
 
 /// parallel::Step with dropout, padding, recomputation and KV caches.
 struct Step : parallel::Step {
@@ -28,6 +34,9 @@ struct Step : parallel::Step {
   /// The rows of `cached` once more, if each sequence has few: not owned, and set to them. Null: layers make
   /// what they need.
   const NewTokens* new_tokens = nullptr;
+  /// Called for every part but the first, from the last to the first, if the gradient of the part's input is
+  /// computed; not owned. Null: nothing is called.
+  const PartGradientsDone* part_gradients_done = nullptr;
   using parallel::Step::Step;
 };
 

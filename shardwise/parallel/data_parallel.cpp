@@ -1,18 +1,50 @@
 #include "shardwise/parallel/data_parallel.h"
 
+#include <c10/util/Exception.h>
+
 namespace shardwise::parallel {
+namespace {
+
+ParamSpecs all_of(const ParameterParts& parts) {
+  ParamSpecs all;
+  for (const ParamSpecs& specs : parts.parts) all.insert(all.end(), specs.begin(), specs.end());
+  return all;
+}
+
+}  // namespace
 
 DataParallel::DataParallel(const ParamSpecs& specs, const comm::Group& group, Replication replication)
     : group_(group),
       replication_(group.size() == 1 ? Replication::whole : replication),
-      owned_(specs, group) {
+      owned_({specs}, group) {
   if (group.size() == 1) {
     for (const ParamSpec& spec : specs) zero_grad_(*spec.parameter);
     return;
   }
   gradients_.emplace(specs, group);
+  split_weights_(specs);
+}
+
+DataParallel::DataParallel(const ParameterParts& parts, const comm::Group& group, Replication replication)
+    : group_(group),
+      replication_(group.size() == 1 ? Replication::whole : replication),
+      owned_(parts.parts, group) {
+  const ParamSpecs specs = all_of(parts);
+  if (group.size() == 1) {
+    for (const ParamSpec& spec : specs) zero_grad_(*spec.parameter);
+    return;
+  }
+  TORCH_CHECK_VALUE(
+      replication != Replication::whole,
+      "DataParallel: sharded gradients need replicas that split optimizer states; got whole replicas"
+      " [SW0871]");
+  sharded_.emplace(parts, owned_, group);
+  split_weights_(specs);
+}
+
+void DataParallel::split_weights_(const ParamSpecs& specs) {
   if (replication_ == Replication::whole) return;
-  weights_.emplace(specs, group, replication_ == Replication::shared);
+  weights_.emplace(specs, group_, replication_ == Replication::shared);
   updated_ = owned_;
 }
 
@@ -27,9 +59,13 @@ void DataParallel::sum_gradients_() {
   gradients_->sum_owned_(owned_);
 }
 
+void DataParallel::sum_part_(size_t part) {
+  if (sharded_) sharded_->sum_part_(part);
+}
+
 void DataParallel::finish_update_() {
   if (replication_ == Replication::whole) return;
-  gradients_->zero_others_(owned_);
+  if (gradients_) gradients_->zero_others_(owned_);
   publish_weights_();
 }
 

@@ -6,6 +6,7 @@
 #include "shardwise/parallel/flat_gradients.h"
 #include "shardwise/parallel/flat_weights.h"
 #include "shardwise/parallel/owned_rows.h"
+#include "shardwise/parallel/sharded_gradients.h"
 
 namespace shardwise::parallel {
 
@@ -17,8 +18,8 @@ enum class Replication {
 };
 
 /// The model states of a rank among its replicas. In a step, after the last backward and the sums over other
-/// axes: sum_gradients_, the optimizer's update of the rows of `updated`, finish_update_. All do nothing in a
-/// group of one.
+/// axes: sum_gradients_, the optimizer's update of the rows of `updated`, finish_update_. If gradients are
+/// sharded, sum_part_ replaces sum_gradients_. All do nothing in a group of one.
 class DataParallel {
  public:
   /// Allocates the main gradients, zeroed. Weights of model::WeightUse::replicated_training have no values
@@ -28,6 +29,10 @@ class DataParallel {
   /// must drop the parameters between the same collectives. The ranks of `group` must hold the same shards.
   /// Errors: c10::ValueError if parameters have different dtypes.
   DataParallel(const ParamSpecs& specs, const comm::Group& group, Replication replication);
+  /// As above, but each rank keeps only the gradients of the rows that it updates (ZeRO stage 2), and
+  /// main_grad is that of ShardedGradients.
+  /// Errors: c10::ValueError if several replicas are whole, too.
+  DataParallel(const ParameterParts& parts, const comm::Group& group, Replication replication);
 
   /// Returns true if this rank has to set the weights: all do, but of shared ones only rank 0. When it has,
   /// call publish_weights_.
@@ -40,6 +45,9 @@ class DataParallel {
   /// elements if they are whole, else a reduce_scatter, in place. The other rows keep this rank's part, which
   /// peers may read until the next collective has completed.
   void sum_gradients_();
+  /// Sums the gradients of a part of one micro-batch, if they are sharded: ShardedGradients::sum_part_. Every
+  /// rank calls it as often, though it may have fewer micro-batches. Collective.
+  void sum_part_(size_t part);
   /// Zeroes the gradients that are not of `updated`, and calls publish_weights_.
   void finish_update_();
 
@@ -49,13 +57,18 @@ class DataParallel {
   const OwnedRows& owned() const { return owned_; }
   /// Returns the rows that this rank updates, of which its optimizer has the states: all if they are whole.
   const OwnedRows& updated() const { return updated_; }
+  /// Returns true if this rank keeps only the gradients of `updated`; false in a group of one.
+  bool shards_gradients() const { return sharded_.has_value(); }
 
  private:
+  void split_weights_(const ParamSpecs& specs);
+
   comm::Group group_;
   Replication replication_;
   OwnedRows owned_, updated_;
   std::optional<FlatWeights> weights_;      // unless whole
-  std::optional<FlatGradients> gradients_;  // of several ranks
+  std::optional<FlatGradients> gradients_;  // of several ranks, unless sharded
+  std::optional<ShardedGradients> sharded_;
 };
 
 }  // namespace shardwise::parallel

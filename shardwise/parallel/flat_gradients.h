@@ -15,9 +15,9 @@ class FlatGradients {
   /// Sums the gradients over the data-parallel ranks, in rank order; afterward they are equal bit for bit.
   /// Collective. Cost: one all_reduce of all elements, in place; nothing in a group of one.
   void sum_();
-  /// Sums the rows that this rank owns, to the same bits; the others keep this rank's part of the sum.
-  /// Collective. Peers may read the others until the next collective has completed. Cost: one reduce_scatter
-  /// of all elements, in place.
+  /// Sums the rows that this rank owns of one part, to the same bits; the others keep this rank's part of the
+  /// sum. Collective. Peers may read the others until the next collective has completed. Cost: one
+  /// reduce_scatter of all elements, in place.
   void sum_owned_(const OwnedRows& owned);
   /// Zeroes the rows that this rank does not own.
   void zero_others_(const OwnedRows& owned);

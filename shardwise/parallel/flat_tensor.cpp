@@ -1,5 +1,9 @@
 #include "shardwise/parallel/flat_tensor.h"
 
+#include <c10/util/Exception.h>
+
+#include "shardwise/kernels/tensors.h"
+
 namespace shardwise::parallel {
 
 std::vector<ParameterPtr> trained_parameters(const ParamSpecs& specs) {
@@ -13,6 +17,19 @@ int64_t local_elements(const std::vector<ParameterPtr>& parameters) {
   int64_t elements = 0;
   for (const ParameterPtr& parameter : parameters) elements += parameter->value.numel();
   return elements;
+}
+
+std::optional<at::ScalarType> gradient_dtype(const std::vector<ParamSpecs>& parts) {
+  std::optional<at::ScalarType> first;
+  for (const ParamSpecs& specs : parts) {
+    for (const ParameterPtr& parameter : trained_parameters(specs)) {
+      const at::ScalarType dtype = kernels::accumulator_type(parameter->value.scalar_type());
+      if (!first) first = dtype;
+      TORCH_CHECK_VALUE(dtype == *first, parameter->name, ": its gradient must have dtype ", *first,
+                        " as those of the other parameters; got ", dtype, " [SW0863]");
+    }
+  }
+  return first;
 }
 
 std::vector<at::Tensor> parts_of_flat(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters) {

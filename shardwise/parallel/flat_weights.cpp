@@ -25,10 +25,15 @@ FlatWeights::FlatWeights(const ParamSpecs& specs, const comm::Group& group, bool
 }
 
 void FlatWeights::all_gather_(const OwnedRows& owned) {
-  if (trained_.numel() == 0) return;
   base::enter_part("");
-  const base::Range own = owned.elements().range(group_.rank());
-  group_.all_gather_out(trained_, trained_.narrow(/*dim=*/0, own.begin, own.size()), owned.elements());
+  int64_t begin = 0;
+  for (const base::Split& owners : owned.elements()) {
+    if (owners.size() == 0) continue;
+    const base::Range own = owners.range(group_.rank());
+    at::Tensor part = trained_.narrow(/*dim=*/0, begin, owners.size());
+    group_.all_gather_out(part, part.narrow(/*dim=*/0, own.begin, own.size()), owners);
+    begin += owners.size();
+  }
 }
 
 }  // namespace shardwise::parallel

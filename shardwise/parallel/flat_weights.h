@@ -14,7 +14,8 @@ class FlatWeights {
   /// Errors: c10::ValueError if the parameters have different dtypes.
   FlatWeights(const ParamSpecs& specs, const comm::Group& group, bool is_shared);
 
-  /// Gathers the rows that their owners have updated. Collective. Cost: one all_gather, in place.
+  /// Gathers the rows that their owners have updated. Collective. Cost: one all_gather, in place,
+  /// for each part of which it has elements.
   void all_gather_(const OwnedRows& owned);
 
  private:

@@ -103,12 +103,12 @@ struct Counted {
     const base::ShardRule& rule = parameter.rule;
     if (!parameter.main_grad.defined() || (rule.is_replicated() && rank != 0)) return {};
     const base::Range rows = owned.of(parameter);
-    if (rule.is_replicated()) return {parameter.main_grad.narrow(0, rows.begin, rows.size())};
+    if (rule.is_replicated()) return {parameter.gradient_rows(rows)};
     std::vector<Tensor> parts;
     for (const ShardRule::Piece& piece : rule.owned_pieces(rank)) {
       const base::Range held{piece.local_begin, piece.local_begin + piece.size};
       const base::Range counted = rule.dim == 0 ? base::intersection(held, rows) : rows;
-      Tensor part = parameter.main_grad.narrow(0, counted.begin, counted.size());
+      const Tensor part = parameter.gradient_rows(counted);
       parts.push_back(rule.dim == 0 ? part : part.narrow(rule.dim, held.begin, held.size()));
     }
     return parts;

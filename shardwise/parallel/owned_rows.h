@@ -1,8 +1,8 @@
 // Which rows of its shards a data-parallel rank owns: those of which it updates the weights and keeps the
-// optimizer states (ZeRO stage 1, Rajbhandari et al. 2020), counts the norm and writes checkpoints.
+// optimizer states (ZeRO stages 1 and 2, Rajbhandari et al. 2020), counts the norm and writes checkpoints.
 #pragma once
-#include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "shardwise/base/row_runs.h"
 #include "shardwise/parallel/parameter.h"
@@ -15,18 +15,18 @@ class OwnedRows {
  public:
   /// Those of a rank without replicas: all.
   OwnedRows() = default;
-  /// Deals the rows of the trained parameters, in their order, to the ranks of the data-parallel `group`, by
-  /// base::RowRuns::even. Frozen parameters are rank 0's. The ranks must hold the same shards.
-  OwnedRows(const ParamSpecs& specs, const comm::Group& group);
+  /// Deals the rows of each part's trained parameters, in their order, to the ranks of the data-parallel
+  /// `group`, by base::RowRuns::even. Frozen parameters are rank 0's. The ranks must hold the same shards.
+  OwnedRows(const std::vector<ParamSpecs>& parts, const comm::Group& group);
 
   /// Returns the rows of the parameter that this rank owns. Errors: std::out_of_range if it was not dealt.
   base::Range of(const Parameter& parameter) const;
-  /// Returns which elements of the concatenated trained parameters each rank owns.
-  /// Errors: std::bad_optional_access for a rank without replicas.
-  const base::Split& elements() const { return elements_.value(); }
+  /// Returns for each part which elements of its concatenated trained parameters each rank owns; nothing for
+  /// a rank without replicas.
+  const std::vector<base::Split>& elements() const { return elements_; }
 
  private:
-  std::optional<base::Split> elements_;
+  std::vector<base::Split> elements_;
   std::unordered_map<const Parameter*, base::Range> rows_;
 };
 

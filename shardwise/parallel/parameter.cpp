@@ -68,6 +68,11 @@ Tensor Parameter::main_grad_if_trainable() const {
   return main_grad;
 }
 
+Tensor Parameter::gradient_rows(const base::Range& rows) const {
+  if (!owned_grad.defined()) return main_grad.narrow(/*dim=*/0, rows.begin, rows.size());
+  return owned_grad.narrow(/*dim=*/0, rows.empty() ? 0 : rows.begin - owned_begin, rows.size());
+}
+
 std::optional<Tensor> leaf_of(const ParameterPtr& parameter) {
   return parameter ? std::optional(parameter->value) : std::nullopt;
 }
@@ -142,6 +147,7 @@ void zero_grad_(Parameter& parameter) {
   const base::ProfiledOp profiled("zero_gradient");
   if (parameter.main_grad.defined()) {
     parameter.main_grad.zero_();
+    if (parameter.owned_grad.defined()) parameter.owned_grad.zero_();
     return;
   }
   const at::ScalarType dtype = kernels::accumulator_type(parameter.value.scalar_type());

@@ -31,6 +31,8 @@ struct Parameter {
   at::Tensor main_grad;               // fp32 (fp64 for fp64); undefined until zero_grad_, and when frozen
   std::shared_ptr<quant::Panels> panels = nullptr;  // of a packed weight; null: `value` has it
   int64_t pending_backwards = 0;  // forwards that added to main_grad and whose backward has not run
+  at::Tensor owned_grad = {};     // sharded_gradients.h: the step's gradients of the rows that the rank owns
+  int64_t owned_begin = 0;        // the first of these rows
 
   /// Returns the number of elements of the unsharded parameter.
   int64_t global_numel() const;
@@ -45,6 +47,9 @@ struct Parameter {
   /// Returns main_grad, to which backward adds, or an undefined tensor if the parameter is frozen.
   /// Errors: c10::ValueError if it is trained and zero_grad_ was never called.
   at::Tensor main_grad_if_trainable() const;
+  /// Returns the step's gradients of `rows` (of dim 0): of owned_grad, which must contain them, or else of
+  /// main_grad.
+  at::Tensor gradient_rows(const base::Range& rows) const;
 };
 /// Layers, optimizer and autograd nodes share parameters.
 using ParameterPtr = std::shared_ptr<Parameter>;
@@ -74,7 +79,8 @@ void freeze_(Parameter& parameter);
 /// Frees the value, of which shape and dtype remain: it is on the meta device until another is assigned.
 void free_value_(Parameter& parameter);
 
-/// Zeroes main_grad and allocates it on the first call. Does nothing if the parameter is frozen.
+/// Zeroes main_grad, which it allocates on the first call, and owned_grad. Does nothing if the parameter is
+/// frozen.
 void zero_grad_(Parameter& parameter);
 
 /// Counts a forward that has added its gradient to main_grad itself (nn/linear_cross_entropy.h).

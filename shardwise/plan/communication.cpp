@@ -1,5 +1,6 @@
 #include "shardwise/plan/communication.h"
 
+#include <map>
 #include <vector>
 
 #include "shardwise/base/loss_chunks.h"
@@ -178,27 +179,46 @@ int64_t synchronized_elements(const Workload& workload) {
   return elements;
 }
 
-Collectives optimizer_communication(const Workload& workload, int rank, int replica) {
+namespace {
+
+/// Sums the gradients that are partial sums of all trained parameters, or of each part in a micro-batch.
+Collectives partial_sums(const Workload& workload, int rank, int64_t micro_batches) {
   const Costs costs(workload, rank);
-  const int64_t elements = synchronized_elements(workload);
-  const Collectives sync =
-      elements > 0 ? costs.all_reduce(elements, workload.accumulator_bytes()) : Collectives{};
+  std::map<int64_t, int64_t> elements;  // by part
+  for (const LocalParameter& parameter : local_parameters(workload, /*rank=*/0))
+    if (parameter.synchronized > 0) elements[parameter.part] += parameter.synchronized;
+  if (elements.empty()) return {};
+  if (workload.zero != ZeroStage::gradients)
+    return costs.all_reduce(synchronized_elements(workload), workload.accumulator_bytes());
+  Collectives sums;
+  for (const auto& [part, count] : elements)
+    sums = sums + costs.all_reduce(count, workload.accumulator_bytes());
+  return micro_batches * sums;
+}
+
+}  // namespace
+
+Collectives optimizer_communication(const Workload& workload, int rank, int replica, int64_t micro_batches) {
+  const Collectives sync = partial_sums(workload, rank, micro_batches);
   const int world = workload.tp * workload.dp, world_rank = replica * workload.tp + rank;
   return sync + all_reduce_over(world, world_rank, 1, /*element_bytes=*/8);
 }
 
-Collectives replica_communication(const Workload& workload, int rank, int replica) {
+Collectives replica_communication(const Workload& workload, int rank, int replica, int64_t rounds) {
   if (workload.dp == 1) return {};
-  const base::Split owners = owned_by_replicas(workload, rank);
-  const int64_t all = owners.size(), own = owners.range(replica).size();
-  const Collectives loss = all_reduce_over(workload.dp, replica, 1, /*element_bytes=*/8);
-  if (all == 0) return loss;
-  if (workload.zero == ZeroStage::none)
-    return all_reduce_over(workload.dp, replica, all, workload.accumulator_bytes()) + loss;
-  Collectives split = loss;
-  split.reduce_scatter = {1, (all - own) * workload.accumulator_bytes()};
-  if (!workload.shares_weights) split.all_gather = {1, own * (workload.dp - 1) * workload.element_bytes};
-  return split;
+  const int64_t sums = workload.zero == ZeroStage::gradients ? rounds : 1;
+  Collectives all = all_reduce_over(workload.dp, replica, 1, /*element_bytes=*/8);  // of the loss
+  for (const base::Split& owners : owned_by_replicas(workload, rank)) {
+    const int64_t elements = owners.size(), own = owners.range(replica).size();
+    if (elements == 0) continue;
+    if (workload.zero == ZeroStage::none)
+      return all + all_reduce_over(workload.dp, replica, elements, workload.accumulator_bytes());
+    Collectives part;
+    part.reduce_scatter = {sums, sums * (elements - own) * workload.accumulator_bytes()};
+    if (!workload.shares_weights) part.all_gather = {1, own * (workload.dp - 1) * workload.element_bytes};
+    all = all + part;
+  }
+  return all;
 }
 
 }  // namespace shardwise::plan

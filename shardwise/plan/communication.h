@@ -61,17 +61,21 @@ Passes head_communication(const Workload& workload, int rank);
 /// Returns the collectives of a micro-batch: embedding, blocks and head, as far as the stage has them.
 Passes micro_batch_communication(const Workload& workload, int rank);
 
-/// Returns the collectives of one optimizer step: one all_reduce of the gradients that are partial sums
-/// (parameters.h), and one of a single element for the gradient norm over all replicas. `replica`: from 0 to
-/// dp − 1.
-Collectives optimizer_communication(const Workload& workload, int rank, int replica = 0);
+/// Returns the collectives of one optimizer step of a replica with as many micro-batches: one all_reduce of
+/// the gradients that are partial sums (parameters.h), or with sharded gradients one for each micro-batch and
+/// part of the model that has some; and one of a single element for the gradient norm over all replicas.
+/// `replica`: from 0 to dp − 1.
+Collectives optimizer_communication(const Workload& workload, int rank, int replica = 0,
+                                    int64_t micro_batches = 1);
 
 /// Returns the collectives that sum a step over replicas: one all_reduce of all main gradients of the shard,
 /// and one of the loss in fp64. With split optimizer states the first one is a reduce_scatter, and an
-/// all_gather of the updated weights follows, unless they are shared. `replica`: from 0 to dp − 1.
-Collectives replica_communication(const Workload& workload, int rank, int replica);
+/// all_gather of the updated weights follows, unless they are shared; with sharded gradients every part of
+/// the model has its own all_gather, and as many reduce_scatters as the replica with the most micro-batches
+/// has, `rounds`. `replica`: from 0 to dp − 1.
+Collectives replica_communication(const Workload& workload, int rank, int replica, int64_t rounds = 1);
 
-/// Returns the number of elements in the first of these all_reduces.
+/// Returns the elements of all gradients that are partial sums.
 int64_t synchronized_elements(const Workload& workload);
 
 }  // namespace shardwise::plan

@@ -183,8 +183,23 @@ int64_t local_parameter_count(const Workload& workload, int rank) {
 }
 
 int64_t total(const ModelStates& states) {
-  return states.weights + states.main_gradients + states.master_weights + states.optimizer_moments;
+  return states.weights + states.main_gradients + states.owned_gradients + states.master_weights +
+         states.optimizer_moments;
 }
+
+namespace {
+
+/// Returns the elements of the main gradients in which backward adds those of one part after the other.
+int64_t buffered_elements(const Workload& workload, int rank) {
+  const std::vector<base::Split> owners = owned_by_replicas(workload, rank);
+  const bool is_first_apart = workload.config.tie_word_embeddings;
+  int64_t largest = 0;
+  for (size_t part = is_first_apart ? 1 : 0; part < owners.size(); ++part)
+    largest = std::max(largest, owners[part].size());
+  return largest + (is_first_apart ? owners[0].size() : 0);
+}
+
+}  // namespace
 
 ModelStates model_states(const Workload& workload, int rank, int replica) {
   int64_t held = 0, trained = 0;
@@ -193,11 +208,15 @@ ModelStates model_states(const Workload& workload, int rank, int replica) {
     trained += parameter.is_trained ? parameter.elements : 0;
   }
   if (workload.shares_weights && replica > 0) held = 0;
-  const bool splits = workload.zero != ZeroStage::none;
-  const int64_t updated = splits ? owned_by_replicas(workload, rank).range(replica).size() : trained;
+  int64_t owned = 0;
+  for (const base::Split& owners : owned_by_replicas(workload, rank)) owned += owners.range(replica).size();
+  const int64_t updated = workload.zero == ZeroStage::none ? trained : owned;
+  const bool shards_gradients = workload.zero == ZeroStage::gradients;
+  const int64_t added = shards_gradients ? buffered_elements(workload, rank) : trained;
   const bool has_masters = workload.element_bytes < workload.accumulator_bytes();
   return {.weights = held * workload.element_bytes,
-          .main_gradients = trained * workload.accumulator_bytes(),
+          .main_gradients = added * workload.accumulator_bytes(),
+          .owned_gradients = shards_gradients ? owned * workload.accumulator_bytes() : 0,
           .master_weights = has_masters ? updated * workload.accumulator_bytes() : 0,
           .optimizer_moments = 2 * updated * workload.accumulator_bytes()};
 }

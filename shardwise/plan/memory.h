@@ -60,7 +60,8 @@ int64_t local_parameter_count(const Workload& workload, int rank);
 /// Bytes of a rank's model states.
 struct ModelStates {
   int64_t weights;            // of all parameters
-  int64_t main_gradients;     // of the trained parameters
+  int64_t main_gradients;     // to which backward adds: of the trained parameters, or of some parts
+  int64_t owned_gradients;    // with sharded gradients: sums of the rows that the replica owns; else 0
   int64_t master_weights;     // 0 unless the weights are narrower than fp32
   int64_t optimizer_moments;  // AdamW's two
 };
@@ -68,7 +69,8 @@ struct ModelStates {
 int64_t total(const ModelStates& states);
 /// Returns weights, and for trained parameters main gradients, master weights (if weights are narrower than
 /// fp32) and AdamW's two moments: 16 bytes per parameter in fp32, 18 in bf16; 4 or 2 if frozen. Of weights
-/// that replicas share, replica 0 has all. `replica`: from 0 to dp − 1.
+/// that replicas share, replica 0 has all. With sharded gradients, main gradients only of the largest part of
+/// the model (LocalParameter::part), and of the first if a head is tied to it. `replica`: from 0 to dp − 1.
 ModelStates model_states(const Workload& workload, int rank, int replica = 0);
 
 }  // namespace shardwise::plan

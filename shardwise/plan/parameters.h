@@ -11,6 +11,7 @@ namespace shardwise::plan {
 /// One parameter of a rank.
 struct LocalParameter {
   std::string name;       // as in checkpoint files
+  int64_t part;           // of the model (parallel/parameter_parts.h): 0 before the blocks, then each block's
   base::TensorRows rows;  // of this rank's shard
   int64_t elements;       // in this rank's shard
   int64_t synchronized;   // elements in the optimizer's all_reduce; equal on every rank; 0 if frozen
@@ -24,7 +25,7 @@ struct LocalParameter {
 std::vector<LocalParameter> local_parameters(const Workload& workload, int rank);
 
 /// Returns which elements of the rank's trained parameters, in their order, each replica owns
-/// (parallel/owned_rows.h).
-base::Split owned_by_replicas(const Workload& workload, int rank);
+/// (parallel/owned_rows.h): of all together, or with sharded gradients of each part of the model.
+std::vector<base::Split> owned_by_replicas(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

@@ -78,9 +78,9 @@ void Workload::validate() const {
       "plan: a stage must be blocks of the model, at least one; got [", blocks().begin, ", ", blocks().end,
       ") of ", config.num_hidden_layers, " [SW0753]");
   TORCH_CHECK_VALUE(
-      zero <= ZeroStage::optimizer && (zero == ZeroStage::optimizer || !shares_weights),
-      "plan: replicas must split optimizer states or nothing, and share weights only with split "
-      "states; got stage ",
+      zero <= ZeroStage::gradients && (zero != ZeroStage::none || !shares_weights),
+      "plan: replicas must split nothing, optimizer states, or gradients too, and share weights only with "
+      "split states; got stage ",
       static_cast<int>(zero), shares_weights ? " with" : " without", " shared weights [SW0870]");
   check_experts(*this);
   if (split_batch) check_split_batch(*this);

@@ -35,7 +35,7 @@ struct Workload {
   config::Config config;             // of the model
   int tp = 1;                        // ranks of tensor parallelism
   int dp = 1;                        // replicas, which sum main gradients in their symmetric heap
-  ZeroStage zero = ZeroStage::none;  // what replicas split: nothing or the optimizer states
+  ZeroStage zero = ZeroStage::none;  // what replicas split; not the weights
   bool shares_weights = false;       // with the latter: replica 0 has the weights of all
   int64_t cp = 1;                    // ranks of context parallelism, which split the sequence before tp does
   int64_t ep = 1;                    // ranks of expert parallelism, which split the experts of a block
@@ -95,7 +95,7 @@ struct Workload {
   /// the larger one. There must be two sequences or more.
   Workload half_batch(int half) const;
   /// Errors: c10::ValueError if a size is not positive, tp exceeds the number of query heads, element_bytes
-  /// is not 2, 4 or 8, `zero` splits more than optimizer states, weights are shared without it, the stage has
+  /// is not 2, 4 or 8, `zero` splits the weights, weights are shared without it, the stage has
   /// no block or one that the model does not have, or `frozen` is of another model or all that it has; if ep
   /// is not 1 without experts, or above their number; if there are experts, and tp without sequence
   /// parallelism. The config must be valid.

@@ -14,6 +14,7 @@ using LossFn = std::function<nn::Placed<nn::Invariant>(const at::Tensor& ids, co
 struct BoundModel {
   LossFn loss;
   parallel::ParamSpecs specs;
+  parallel::ParameterParts parts;  // the same, in parts
 };
 
 /// Binds the model to a residual stream with placement `Stream`. `weights` must outlive the result.
@@ -22,7 +23,7 @@ BoundModel bind_to(const model::DecoderWeights& weights) {
   const model::Decoder<Stream> model(weights);
   return {[model](const at::Tensor& ids, const at::Tensor& labels, const nn::LossOptions& options,
                   const nn::Step& step) { return model.loss(ids, labels, options, step); },
-          weights.specs<Stream>()};
+          weights.specs<Stream>(), weights.parts<Stream>()};
 }
 
 /// Binds the model to a sequence-sharded residual stream under SP, else to a replicated one.

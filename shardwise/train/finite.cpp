@@ -15,7 +15,8 @@ int64_t first_not_finite_index(const parallel::ParamSpecs& specs) {
   const auto n = static_cast<int64_t>(specs.size());
   for (int64_t index = 0; index < 2 * n; ++index) {
     const parallel::Parameter& parameter = *specs[index % n].parameter;
-    const at::Tensor& tensor = index < n ? parameter.value : parameter.main_grad;
+    const at::Tensor& gradient = parameter.owned_grad.defined() ? parameter.owned_grad : parameter.main_grad;
+    const at::Tensor& tensor = index < n ? parameter.value : gradient;
     if (tensor.defined() && kernels::first_nan_or_inf(tensor)) return index;
   }
   return 2 * n;

@@ -1,5 +1,7 @@
 #include "shardwise/train/mesh.h"
 
+#include <algorithm>
+
 namespace shardwise::train {
 namespace {
 
@@ -49,6 +51,13 @@ parallel::Replication replication_of(const TrainOptions& options, const comm::Gr
 
 base::Range micro_batches_of(const TrainOptions& options, int index) {
   return base::Split::even("micro-batch", options.grad_accum, static_cast<int>(options.dp)).range(index);
+}
+
+int64_t most_micro_batches(const TrainOptions& options) {
+  int64_t most = 0;
+  for (int index = 0; index < options.dp; ++index)
+    most = std::max(most, micro_batches_of(options, index).size());
+  return most;
 }
 
 }  // namespace shardwise::train

@@ -34,5 +34,7 @@ parallel::Replication replication_of(const TrainOptions& options, const comm::Gr
 /// Returns the micro-batches of a step that replica `index` computes. They are dealt as evenly as possible;
 /// there may be none.
 base::Range micro_batches_of(const TrainOptions& options, int index);
+/// Returns the micro-batches of the replica that has the most.
+int64_t most_micro_batches(const TrainOptions& options);
 
 }  // namespace shardwise::train

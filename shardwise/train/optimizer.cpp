@@ -80,7 +80,7 @@ kernels::AdamWTensors tensors_of(const ParameterState& state) {
   const Tensor value = rows_of(state.parameter->value.detach(), state.rows);
   const bool has_master = state.master.defined();
   return {.weights = has_master ? state.master : value,
-          .gradient = rows_of(state.parameter->main_grad, state.rows),
+          .gradient = state.parameter->gradient_rows(state.rows),
           .exp_avg = state.exp_avg,
           .exp_avg_sq = state.exp_avg_sq,
           .rounded = has_master ? value : Tensor()};

@@ -72,7 +72,11 @@ void check_tokens_per_step(const TrainOptions& o) {
 void check_steps(const TrainOptions& o) {
   at_least("--tp", o.tp, 1);
   at_least("--dp", o.dp, 1);  // before --grad-accum, whose default it is
-  TORCH_CHECK_VALUE(o.zero == 0 || o.zero == 1, "train: --zero must be 0 or 1; got ", o.zero, " [SW0868]");
+  TORCH_CHECK_VALUE(0 <= o.zero && o.zero <= 2, "train: --zero must be 0, 1 or 2; got ", o.zero, " [SW0868]");
+  TORCH_CHECK_VALUE(
+      o.zero < 2 || o.dp == 1 || !o.split_batch,
+      "train: --zero 2 sums the gradients of a block when its backward is done; got --split-batch too, "
+      "which runs two backwards at once [SW0872]");
   TORCH_CHECK_VALUE(o.shared_weights == "auto" || o.shared_weights == "off",
                     "train: --shared-weights must be auto or off; got ", base::shortened(o.shared_weights),
                     " [SW0869]");

@@ -54,7 +54,7 @@ struct TrainOptions {
   // Ranks.
   int64_t tp = 1;                       // tensor-parallel ranks of each replica of the model
   int64_t dp = 1;                       // replicas, which share the micro-batches of a step
-  int64_t zero = 1;                     // what replicas split: 0 nothing, 1 optimizer states and updates
+  int64_t zero = 1;                     // what replicas split: 0 nothing, 1 optimizer states, 2 gradients too
   std::string shared_weights = "auto";  // one copy for the replicas of a host: auto or off
   bool sequence_parallel = true;        // TP+SP rather than TP
   bool split_batch = false;             // overlap one half of a micro-batch with the other (Domino)

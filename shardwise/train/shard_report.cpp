@@ -1,5 +1,7 @@
 #include "shardwise/train/shard_report.h"
 
+#include <set>
+
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/kernels/device.h"
 
@@ -15,8 +17,12 @@ MemoryBreakdown local_memory(const Trainer& trainer, const comm::Mesh& mesh) {
   const comm::Group& replicas = mesh.group(kDataAxis);
   const parallel::Replication replication = trainer.data_parallel().replication();
   const bool has_weights = replication != parallel::Replication::shared || replicas.rank() == 0;
+  std::set<const c10::StorageImpl*> counted;  // those of parts share a buffer
   for (const auto& [parameter, use] : trainer.weights().used_parameters()) {
-    local.main_gradients += bytes_of(parameter->main_grad);
+    const at::Tensor& gradient = parameter->main_grad;
+    if (gradient.defined() && counted.insert(gradient.storage().unsafeGetStorageImpl()).second)
+      local.main_gradients += static_cast<int64_t>(gradient.storage().nbytes());
+    local.owned_gradients += bytes_of(parameter->owned_grad);
     if (has_weights) local.weights += bytes_of(parameter->value);
   }
   if (replicas.size() > 1 && replicas.has_symmetric_heap())

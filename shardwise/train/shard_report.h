@@ -20,14 +20,17 @@ struct ShardShapes {
 /// build does not count memory.
 struct MemoryBreakdown {
   int64_t weights = 0;
-  int64_t main_gradients = 0;
+  int64_t main_gradients = 0;                  // to which backward adds
+  int64_t owned_gradients = 0;                 // as plan::ModelStates
   int64_t shared_states = 0;                   // the part of weights and main_gradients in a symmetric heap
   int64_t optimizer = 0;                       // moments and fp32 master weights
   int64_t peak_private = 0;                    // outside the symmetric heaps
   std::optional<int64_t> peak_symmetric_heap;  // as symmetric_heaps_peak
 
   /// Returns the model states outside the symmetric heaps.
-  int64_t private_states() const { return weights + main_gradients - shared_states + optimizer; }
+  int64_t private_states() const {
+    return weights + main_gradients + owned_gradients - shared_states + optimizer;
+  }
 };
 
 /// The shard shapes of every parameter over the tensor-parallel ranks, and the memory use of every rank.
@@ -36,7 +39,7 @@ struct ShardReport {
   std::vector<MemoryBreakdown> ranks;  // of the job
 };
 
-/// Collects the report (collective). Cost: one all_gather of five numbers.
+/// Collects the report (collective). Cost: one all_gather of seven numbers.
 ShardReport make_shard_report(const Trainer& trainer, const comm::Mesh& mesh);
 
 }  // namespace shardwise::train

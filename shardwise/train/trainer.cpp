@@ -69,6 +69,13 @@ std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::G
   return weights;
 }
 
+parallel::DataParallel make_data_parallel(const BoundModel& model, const TrainOptions& options,
+                                          const comm::Group& replicas) {
+  const parallel::Replication replication = replication_of(options, replicas);
+  if (options.zero == 2) return {model.parts, replicas, replication};
+  return {model.specs, replicas, replication};
+}
+
 /// Checks that all ranks started from the same checkpoint and text (collective). Each rank resolves `latest`
 /// and scans the text itself, so a concurrent save or write could give them different weights or batches of
 /// equal shapes. Called after everything has been read.
@@ -89,7 +96,7 @@ Trainer::Trainer(const Job& job, const comm::Mesh& mesh)
       mesh_(mesh),
       weights_(new_weights(job, replica(), replication_of(job.options(), replicas()))),
       model_(bind_to_residual_stream(*weights_, job.options().sequence_parallel)),
-      data_parallel_(model_.specs, replicas(), replication_of(job.options(), replicas())),
+      data_parallel_(make_data_parallel(model_, job.options(), replicas())),
       load_cost_(load_or_initialize_()),
       optimizer_(weights_->used_parameters(), adamw_options(job.options()), data_parallel_.updated()),
       schedule_(Schedule::of(job.options())),
@@ -138,7 +145,7 @@ checkpoint::TrainState Trainer::state() const {
           .seq_len = job_.options().seq_len};
 }
 
-at::Tensor Trainer::micro_batch(int64_t index) {
+at::Tensor Trainer::micro_batch(int64_t index, const nn::PartGradientsDone* part_done) {
   const TrainOptions& o = job_.options();
   const Batch batch = training_batch(job_.windows(), sequences_ + index * o.batch_size, o.batch_size);
   nn::Step step = make_step(nn::masks_key(o.seed, steps_done_, index));
@@ -146,12 +153,42 @@ at::Tensor Trainer::micro_batch(int64_t index) {
   step.attention_dropout = o.attention_dropout;
   step.recompute = recompute_of(o.recompute);
   step.split_batch = o.split_batch;
+  step.part_gradients_done = part_done;
   nn::LossOptions options(static_cast<double>(tokens_per_step()));
   options.label_smoothing = o.label_smoothing;
   options.z_loss = o.z_loss;
   const auto loss = model_.loss(batch.ids, batch.labels, options, step);
   loss.local().backward();
   return loss.local().detach();
+}
+
+void Trainer::sum_parts_down_to_(int64_t first) {
+  while (unsummed_parts_ > first) {
+    const auto index = static_cast<size_t>(--unsummed_parts_);
+    const parallel::ParamSpecs& part = model_.parts.parts[index];
+    parallel::sync_gradients_(part, replica());
+    if (job_.options().verify) parallel::verify_replicas(part, parallel::Held::gradients, replica());
+    data_parallel_.sum_part_(index);
+  }
+}
+
+at::Tensor Trainer::run_micro_batches_() {
+  at::Tensor loss = at::zeros({1}, at::TensorOptions(at::kDouble).device(replica().device()));
+  const base::Range own = micro_batches_of(job_.options(), mesh_.coordinate(kDataAxis));
+  const bool shards_gradients = data_parallel_.shards_gradients();
+  const nn::PartGradientsDone sum_parts = [this](int64_t first) { sum_parts_down_to_(first); };
+  for (int64_t i = own.begin; i < own.end; ++i) {
+    unsummed_parts_ = std::ssize(model_.parts.parts);
+    loss += micro_batch(i, shards_gradients ? &sum_parts : nullptr);
+    if (shards_gradients) sum_parts(0);
+  }
+  if (shards_gradients) sum_without_micro_batches_(most_micro_batches(job_.options()) - own.size());
+  return loss;
+}
+
+void Trainer::sum_without_micro_batches_(int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    for (size_t part = model_.parts.parts.size(); part > 0; --part) data_parallel_.sum_part_(part - 1);
 }
 
 void Trainer::zero_gradients_() {
@@ -168,9 +205,11 @@ void Trainer::verify_data_replicas(parallel::Held held) const {
 
 at::Tensor Trainer::sum_over_ranks_(at::Tensor& loss) {
   base::enter_part("");
-  parallel::sync_gradients_(model_.specs, replica());
-  verify_replicas(parallel::Held::gradients);
-  data_parallel_.sum_gradients_();
+  if (!data_parallel_.shards_gradients()) {
+    parallel::sync_gradients_(model_.specs, replica());
+    verify_replicas(parallel::Held::gradients);
+    data_parallel_.sum_gradients_();
+  }
   if (data_parallel_.replication() == parallel::Replication::whole)
     verify_data_replicas(parallel::Held::gradients);
   replicas().all_reduce_(loss);
@@ -202,9 +241,7 @@ StepRecord Trainer::step(const std::function<void()>& before_update) {
   const base::Stopwatch watch;
   const comm::Counters before = counters_of(mesh_);
   StepRecord record;
-  at::Tensor loss = at::zeros({1}, at::TensorOptions(at::kDouble).device(replica().device()));
-  const base::Range own = micro_batches_of(job_.options(), mesh_.coordinate(kDataAxis));
-  for (int64_t i = own.begin; i < own.end; ++i) loss += micro_batch(i);
+  const at::Tensor loss = run_micro_batches_();
   sequences_ += job_.options().batch_size * job_.options().grad_accum;
   record.lr = schedule_.learning_rate(steps_done_ + 1);
   const StepHealth health = update_(loss, record.lr, before_update);

@@ -53,8 +53,15 @@ class Trainer {
 
  private:
   /// Runs forward and backward of micro-batch `index` of the step; returns its part of the step's loss, on
-  /// the device.
-  at::Tensor micro_batch(int64_t index);
+  /// the device. Calls `part_done` as nn::Step does.
+  at::Tensor micro_batch(int64_t index, const nn::PartGradientsDone* part_done);
+  /// Runs the micro-batches of this replica. Returns the sum of their losses. With sharded gradients, sums
+  /// over ranks and replicas those of each part as soon as backward has completed them.
+  at::Tensor run_micro_batches_();
+  /// Sums those of the parts down to `first` that are not summed yet.
+  void sum_parts_down_to_(int64_t first);
+  /// Takes part in the sums of `count` micro-batches that only other replicas have.
+  void sum_without_micro_batches_(int64_t count);
   /// Sums and clips the gradients, runs AdamW, zeroes the gradients, and with --verify compares replicas.
   /// Here the host waits for the device. Takes the replica's part of the loss. Returns the step's loss, and
   /// the norm before clipping.
@@ -85,6 +92,8 @@ class Trainer {
   OverlapChoice overlap_;
   int64_t steps_done_ = 0;
   int64_t sequences_ = 0;  // training windows consumed
+  // Of the current micro-batch, the parts that are not summed yet are those below this number.
+  int64_t unsummed_parts_ = 0;
 };
 
 }  // namespace shardwise::train

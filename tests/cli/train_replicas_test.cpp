@@ -70,6 +70,10 @@ TEST_F(TrainReplicas, SentBytesAndMemoryOfReplicasMatchThePlan) {
     for (const Flags& splitting : {Flags{"--zero", "0"},
                                    {"--shared-weights", "off"},
                                    {},
+                                   {"--zero", "2"},
+                                   {"--zero", "2", "--shared-weights", "off"},
+                                   {"--zero", "2", "--dtype", "bf16"},
+                                   {"--zero", "2", "--freeze", "model.layers.0.*"},
                                    {"--dtype", "bf16"},
                                    {"--freeze", "model.layers.0.*"}}) {
       Flags flags = {"--json", "--grad-accum", "4", "--clip-grad", "0.1"};

@@ -256,9 +256,14 @@ TEST_F(MultiNodeTraining, MatchesTheLossesOfOneNodeOnUnevenNodes) {
 }
 
 TEST_F(MultiNodeTraining, ReplicasMatchOneNodeAndSendThePlannedBytes) {
-  for (const auto& [dp, tp] : {std::pair(2, 2), std::pair(3, 1)}) {  // 3: the replicas' group has two nodes
-    const std::vector<std::string> more = {"--dp",   std::to_string(dp), "--grad-accum", "4",
-                                           "--json", "--dtype",          "fp64"};
+  struct Replicas {
+    int dp, tp;
+    const char* zero;
+  };
+  for (const auto& [dp, tp, zero] :
+       {Replicas{2, 2, "1"}, Replicas{3, 1, "1"}, Replicas{3, 1, "2"}}) {  // 3: their group has two nodes
+    const std::vector<std::string> more = {
+        "--dp", std::to_string(dp), "--grad-accum", "4", "--json", "--dtype", "fp64", "--zero", zero};
     Program one_node(train(tp, scratch_ / "one_node", more), environment());
     expect_success(one_node);
     Program multi_node(mpirun(dp * tp, train(tp, scratch_ / "multi_node", more)),

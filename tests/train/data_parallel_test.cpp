@@ -102,7 +102,7 @@ struct Splitting {
   int64_t zero;
   const char* shared_weights;
 };
-constexpr Splitting kSplittings[] = {{0, "off"}, {1, "off"}, {1, "auto"}};
+constexpr Splitting kSplittings[] = {{0, "off"}, {1, "off"}, {1, "auto"}, {2, "off"}, {2, "auto"}};
 
 void apply(const Splitting& splitting, TrainOptions& options) {
   options.zero = splitting.zero;
@@ -137,7 +137,7 @@ TEST(DataParallel, EveryMeshHasTheStepsOfOneRank) {
         if (options.tp == 1 && !sequence_parallel) continue;
         options.sequence_parallel = sequence_parallel;
         for (const Splitting& splitting : kSplittings) {
-          if (options.dp == 1 && splitting.zero == 1) continue;
+          if (options.dp == 1 && splitting.zero > 0) continue;
           apply(splitting, options);
           SCOPED_TRACE("dp " + std::to_string(options.dp) + " tp " + std::to_string(options.tp) + " zero " +
                        std::to_string(splitting.zero) + " shared weights " + splitting.shared_weights);
@@ -160,7 +160,7 @@ TEST(DataParallel, AnyNumberOfMicroBatchesIsDealt) {
     for (options.dp = 2; options.dp <= 4; ++options.dp) {
       SCOPED_TRACE(std::to_string(micro_batches) + " over dp " + std::to_string(options.dp));
       options.tp = options.dp == 4 ? 1 : 2;
-      apply(kSplittings[micro_batches % 3], options);
+      apply(kSplittings[(micro_batches + options.dp) % 5], options);
       expect_steps_of(reference, options);
     }
   }
@@ -185,6 +185,27 @@ TEST(DataParallel, FrozenAndTiedParametersTrainAsOnOneRank) {
       expect_steps_of(reference, options);
     }
     options.verify = false;
+  }
+}
+
+TEST(DataParallel, ShardedGradientsAreThoseOfOneRankHoweverBackwardRuns) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch);
+  const Reference reference = reference_of(options);
+  options.dp = 2, options.tp = 2;
+  apply({2, "auto"}, options);
+  options.verify = true;
+  for (const char* recompute : {"none", "selective", "full"}) {
+    for (const char* overlap : {"on", "off"}) {
+      for (const bool sequence_parallel : {true, false}) {
+        options.recompute = recompute;
+        options.overlap = overlap;
+        options.sequence_parallel = sequence_parallel;
+        SCOPED_TRACE(std::string("recompute ") + recompute + " overlap " + overlap +
+                     (sequence_parallel ? " TP+SP" : " TP"));
+        expect_steps_of(reference, options);
+      }
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-// Numbers that would overflow the counts of a run.
+// Numbers that would overflow the counts of a run, and what replicas can split.
 #include "shardwise/train/options.h"
 
 #include <gtest/gtest.h>
@@ -32,6 +32,24 @@ TEST(Options, TheTokensOfAStepAreBounded) {
   options.seq_len = options.batch_size = int64_t{1024};
   options.grad_accum = kMost >> 20;
   EXPECT_NO_THROW(validate(options));
+}
+
+TEST(Options, ReplicasSplitWhatCanBeSplit) {
+  TrainOptions options;
+  options.text = {"text"};
+  options.dp = options.batch_size = 2;
+  const auto refused = [&] { return test::error_text([&] { validate(options); }); };
+  for (const int64_t stage : {-1, 3}) {
+    options.zero = stage;
+    EXPECT_EQ(refused(), "train: --zero must be 0, 1 or 2; got " + std::to_string(stage));
+  }
+  options.zero = 2;
+  EXPECT_NO_THROW(validate(options));
+  options.split_batch = true;
+  EXPECT_EQ(
+      refused(),
+      "train: --zero 2 sums the gradients of a block when its backward is done; got --split-batch too, which "
+      "runs two backwards at once");
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 // are stored.
 #include <fstream>
 #include <iterator>
+#include <set>
 
 #include "shardwise/train/trainer.h"
+#include "tests/support/error_text.h"
 #include "tests/train/runs.h"
 
 namespace shardwise::train::zero_test {
@@ -95,6 +97,29 @@ TEST_P(Zero, HasTheBitsOfReplicasThatSplitNothing) {
   }
 }
 
+TEST_P(Zero, ShardedGradientsHaveTheSameBitsWithAMicroBatchForEachReplica) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch, GetParam().family);
+  options.dtype = GetParam().dtype;
+  options.clip_grad = 0;  // the norm sums in another order
+  for (const auto& [dp, tp] : {std::pair(3, 2), std::pair(2, 4)}) {
+    options.dp = dp, options.tp = tp;
+    SCOPED_TRACE("dp " + std::to_string(dp) + " tp " + std::to_string(tp));
+    options.grad_accum = dp;
+    const std::string name = std::to_string(dp) + "x" + std::to_string(tp) + "-";
+    TestRun run;
+    options.zero = 0;
+    const auto expected = saved_run(options, scratch, name + "zero-0", run);
+    options.zero = 2;
+    for (const char* shared_weights : {"off", "auto"}) {
+      options.shared_weights = shared_weights;
+      SCOPED_TRACE(std::string("shared weights ") + shared_weights);
+      expect_same_files(saved_run(options, scratch, name + shared_weights, run) / "step-3",
+                        expected / "step-3");
+    }
+  }
+}
+
 TEST_P(Zero, EveryMeshSavesTheSameFilesBeforeTheFirstStep) {
   const Scratch scratch;
   TrainOptions options = run_options(scratch, GetParam().family);
@@ -112,7 +137,7 @@ TEST_P(Zero, EveryMeshSavesTheSameFilesBeforeTheFirstStep) {
   const auto expected = saved("one");
   for (options.dp = 1; options.dp <= 8; ++options.dp) {
     for (options.tp = 1; options.ranks() <= 8; ++options.tp) {
-      for (options.zero = 0; options.zero <= 1; ++options.zero) {
+      for (options.zero = 0; options.zero <= 2; ++options.zero) {
         const std::string name = std::to_string(options.dp) + "x" + std::to_string(options.tp) + "x" +
                                  std::to_string(options.zero);
         SCOPED_TRACE(name);
@@ -146,8 +171,9 @@ TEST(ZeroResumes, AtOtherMeshesWithTheSameLosses) {
     int dp, tp, zero;
     const char* shared_weights;
   };
-  for (const auto& [dp, tp, zero, shared_weights] : {Resumed{1, 1, 1, "auto"}, Resumed{2, 3, 1, "off"},
-                                                     Resumed{5, 1, 1, "auto"}, Resumed{2, 4, 0, "off"}}) {
+  for (const auto& [dp, tp, zero, shared_weights] :
+       {Resumed{1, 1, 1, "auto"}, Resumed{2, 3, 1, "off"}, Resumed{3, 2, 2, "auto"}, Resumed{5, 1, 1, "auto"},
+        Resumed{2, 4, 0, "off"}}) {
     SCOPED_TRACE("resumed at dp " + std::to_string(dp) + " tp " + std::to_string(tp));
     options.dp = dp, options.tp = tp, options.zero = zero, options.shared_weights = shared_weights;
     const TestRun resumed = run_job(options);
@@ -184,11 +210,51 @@ TEST(ZeroStates, AreSplitOverTheReplicas) {
   EXPECT_EQ(moments(options), std::vector<int64_t>(5, all));
 }
 
+TEST(ZeroStates, SplitGradientsExceptOfOnePart) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch);
+  options.dp = 3;
+  options.zero = 2;
+  std::vector<int64_t> owned(3, 0);
+  const Job job(options);
+  on_run_ranks(options, [&](const comm::Mesh& mesh) {
+    const Trainer trainer(job, mesh);
+    std::set<const void*> buffers;
+    for (const ParameterState& state : trainer.optimizer().state()) {
+      const parallel::Parameter& parameter = *state.parameter;
+      buffers.insert(parameter.main_grad.storage().data());
+      EXPECT_EQ(parameter.owned_grad.numel(), state.exp_avg.numel()) << parameter.name;
+      owned[size_t(mesh.rank())] += parameter.owned_grad.numel();
+    }
+    EXPECT_EQ(buffers.size(), 1u);
+  });
+  options.dp = 1;
+  EXPECT_EQ(owned[0] + owned[1] + owned[2], moments(options)[0]);
+}
+
+TEST(ZeroStates, GradientsAreNotSplitWithoutOptimizerStates) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch);
+  options.dp = 2;
+  const Job job(options);
+  on_run_ranks(options, [&](const comm::Mesh& mesh) {
+    const model::DecoderWeights weights(job.config(), mesh.group("tp"), at::kFloat);
+    const auto made = [&] {
+      parallel::DataParallel(weights.parts<nn::Invariant>(), mesh.group("dp"), parallel::Replication::whole);
+    };
+    EXPECT_EQ(
+        test::error_text(made),
+        "DataParallel: sharded gradients need replicas that split optimizer states; got whole replicas");
+  });
+}
+
 TEST(ZeroNotFinite, LeavesWeightsAndZeroGradients) {
   const Scratch scratch;
   TrainOptions options = run_options(scratch);
   options.dp = 2, options.tp = 2;
-  for (const char* shared_weights : {"off", "auto"}) {
+  for (const auto& [zero, shared_weights] :
+       {std::pair(1, "off"), std::pair(1, "auto"), std::pair(2, "auto")}) {
+    options.zero = zero;
     options.shared_weights = shared_weights;
     const Job job(options);
     on_run_ranks(options, [&](const comm::Mesh& mesh) {
@@ -205,6 +271,7 @@ TEST(ZeroNotFinite, LeavesWeightsAndZeroGradients) {
       EXPECT_THROW(trainer.step(), NotFiniteError);
       EXPECT_TRUE(at::equal(parameter.value.detach(), after_one));
       EXPECT_EQ(parameter.main_grad.count_nonzero().item<int64_t>(), 0);
+      if (zero == 2) EXPECT_EQ(parameter.owned_grad.count_nonzero().item<int64_t>(), 0);
     });
   }
 }
