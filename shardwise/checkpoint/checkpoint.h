@@ -41,11 +41,12 @@ struct StateTensor {
 
 /// The state that a run needs to resume, apart from the weights.
 struct TrainState {
-  std::vector<StateTensor> tensors;  // all of a trained parameter, then all of the next
-  int64_t step = 0;                  // completed optimizer steps
-  int64_t sequences = 0;             // consumed training windows
-  int64_t seed = 0;                  // the bits of --seed; seed and seq_len determine the windows
-  int64_t seq_len = 0;               // tokens per training window
+  /// All of a trained parameter, then all of the next, in the order of DecoderWeights::all_parameters.
+  std::vector<StateTensor> tensors;
+  int64_t step = 0;       // completed optimizer steps
+  int64_t sequences = 0;  // consumed training windows
+  int64_t seed = 0;       // the bits of --seed; seed and seq_len determine the windows
+  int64_t seq_len = 0;    // tokens per training window
 };
 
 /// Returns `path` if it is a checkpoint directory, otherwise the directory that its link `latest` points to,

@@ -41,9 +41,10 @@ Entries entries_of(const parallel::Parameter& parameter, const config::Config& c
 
 Entries weight_entries(const model::DecoderWeights& weights, const parallel::OwnedRows& owned) {
   EntryList list{weights.config()};
-  for (const nn::UsedParameter& used : weights.used_parameters()) {
+  for (const nn::UsedParameter& used : weights.all_parameters()) {
     TORCH_INTERNAL_ASSERT(!used.parameter->panels, used.parameter->name, " is packed");
-    const base::Range rows = owned.of(*used.parameter);
+    const bool is_held = !used.parameter->value.is_meta();
+    const base::Range rows = is_held ? owned.of(*used.parameter) : base::Range{};
     const at::Tensor value = used.parameter->value.detach();
     list.append(*used.parameter, /*suffix=*/"", value.narrow(/*dim=*/0, rows.begin, rows.size()), rows);
   }

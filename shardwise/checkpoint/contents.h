@@ -41,7 +41,8 @@ struct Entry {
 };
 using Entries = std::vector<Entry>;
 
-/// Returns the entries of the `owned` rows of all weights. Errors: TORCH_INTERNAL_ASSERT if one is quantized.
+/// Returns the entries of the `owned` rows of all weights; none of those of other pipeline stages. Errors:
+/// TORCH_INTERNAL_ASSERT if one is quantized.
 Entries weight_entries(const model::DecoderWeights& weights, const parallel::OwnedRows& owned);
 /// Returns the entries of `rows` of one parameter, with `suffix` appended to the names.
 Entries entries_of(const parallel::Parameter& parameter, const config::Config& config,

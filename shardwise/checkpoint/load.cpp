@@ -120,7 +120,7 @@ LoadStats load(const std::filesystem::path& directory, const model::DecoderWeigh
       quantizes_on_load ? std::nullopt : std::optional(WeightFiles::Reader{group.rank(), group.size()});
   const WeightFiles files(directory, stored, reader);
   ValidationErrors errors;
-  for (const nn::UsedParameter& used : weights.used_parameters()) {
+  for (const nn::UsedParameter& used : weights.held_parameters()) {
     if (used.parameter->is_quantized()) {
       load_quantized(files, *used.parameter, config, group, errors);
     } else if (used.parameter->panels) {

@@ -108,10 +108,26 @@ BlockLayers make_block(const LayerFactory& factory, int64_t layer) {
           factory.mlp(name + "mlp.")};
 }
 
-/// Returns `layer`; without the values of its weights, as soon as it is made, if others allocate them.
+/// Where a layer's weights are allocated.
+enum class Allocated { here, elsewhere };
+
+Allocated allocated(const DecoderWeights& weights, bool is_held) {
+  return is_held && weights.use() != WeightUse::replicated_training ? Allocated::here : Allocated::elsewhere;
+}
+
+bool has_block(const DecoderWeights& weights, int64_t layer) {
+  return weights.stage().begin <= layer && layer < weights.stage().end;
+}
+
+/// Whether the rank is of the last stage of several, with a head that is tied to the first one's embedding.
+bool is_tied_copy(const DecoderWeights& weights) {
+  return weights.config().tie_word_embeddings && weights.has_head() && !weights.has_embedding();
+}
+
+/// Returns `layer`; without the values of its weights, as soon as it is made, unless they are allocated here.
 template <class Layer>
-Layer without_unused_values(Layer layer, WeightUse use) {
-  if (use != WeightUse::replicated_training) return layer;
+Layer without_unused_values(Layer layer, Allocated allocated) {
+  if (allocated == Allocated::here) return layer;
   nn::UsedParameters parameters;
   layer.append_parameters(parameters);
   for (const nn::UsedParameter& used : parameters) parallel::free_value_(*used.parameter);
@@ -121,18 +137,23 @@ Layer without_unused_values(Layer layer, WeightUse use) {
 std::vector<BlockLayers> make_blocks(const LayerFactory& factory) {
   std::vector<BlockLayers> blocks;
   for (int64_t layer = 0; layer < factory.config().num_hidden_layers; ++layer)
-    blocks.push_back(without_unused_values(make_block(factory, layer), factory.weights.use()));
+    blocks.push_back(without_unused_values(make_block(factory, layer),
+                                           allocated(factory.weights, has_block(factory.weights, layer))));
   return blocks;
 }
 
 nn::VocabParallelEmbedding make_embedding(const LayerFactory& factory) {
-  return without_unused_values(factory.embedding(), factory.weights.use());
+  const DecoderWeights& weights = factory.weights;
+  return without_unused_values(factory.embedding(), is_tied_copy(weights)
+                                                        ? Allocated::here
+                                                        : allocated(weights, weights.has_embedding()));
 }
 
 /// A tied lm_head uses the embedding's parameter, so both gradients accumulate in one main_grad.
 ColumnParallelLinear make_head(const LayerFactory& factory, const nn::VocabParallelEmbedding& embedding) {
   if (factory.config().tie_word_embeddings) return ColumnParallelLinear::tied_to(embedding.weight());
-  return without_unused_values(factory.column("lm_head"), factory.weights.use());
+  return without_unused_values(factory.column("lm_head"),
+                               allocated(factory.weights, factory.weights.has_head()));
 }
 
 std::optional<nn::LearnedPositions> make_positions(const LayerFactory& factory) {
@@ -141,7 +162,8 @@ std::optional<nn::LearnedPositions> make_positions(const LayerFactory& factory) 
   const config::ParameterInfo& table = factory.weight(name);
   nn::LearnedPositions positions(name, table.shape[0], table.shape[1], table.init, factory.group(),
                                  factory.weights.dtype());
-  return without_unused_values(std::move(positions), factory.weights.use());
+  return without_unused_values(std::move(positions),
+                               allocated(factory.weights, factory.weights.has_embedding()));
 }
 
 }  // namespace
@@ -162,23 +184,42 @@ const config::Config& checked(const config::Config& config, const comm::Group& g
 }  // namespace
 
 DecoderWeights::DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype,
-                               WeightUse use)
+                               WeightUse use, std::optional<base::Range> stage)
     : config_(checked(config, group)),
       group_(group),
       dtype_(dtype),
       use_(use),
+      stage_(stage.value_or(base::Range{0, config.num_hidden_layers})),
       layout_(config::make_layout(config, group.size())),
       table_(config, layout_),
       embedding_(make_embedding({*this})),
       positions_(make_positions({*this})),
       blocks_(make_blocks({*this, std::make_shared<nn::Rotary>(config::inverse_frequencies(config))})),
-      norm_(without_unused_values(LayerFactory{*this}.norm("model.norm"), use)),
+      norm_(without_unused_values(LayerFactory{*this}.norm("model.norm"), allocated(*this, has_head()))),
       head_(make_head({*this}, embedding_)) {
-  embedding_.append_parameters(used_parameters_);
-  if (positions_) positions_->append_parameters(used_parameters_);
-  for (const BlockLayers& block : blocks_) block.append_parameters(used_parameters_);
-  norm_.append_parameters(used_parameters_);
-  if (!config.tie_word_embeddings) head_.append_parameters(used_parameters_);
+  const auto append = [this](const auto& layer, bool is_used) {
+    layer.append_parameters(all_parameters_);
+    if (is_used) layer.append_parameters(used_parameters_);
+  };
+  append(embedding_, has_embedding());
+  if (positions_) append(*positions_, has_embedding());
+  for (const BlockLayers& block : blocks_) append(block, has_block(*this, block.layer));
+  append(norm_, has_head());
+  if (!config.tie_word_embeddings) append(head_, has_head());
+}
+
+parallel::ParameterPtr DecoderWeights::tied_copy() const {
+  return is_tied_copy(*this) ? embedding_.weight() : nullptr;
+}
+
+nn::UsedParameters DecoderWeights::held_parameters() const {
+  nn::UsedParameters held = used_parameters_;
+  if (is_tied_copy(*this)) embedding_.append_parameters(held);
+  return held;
+}
+
+std::span<const BlockLayers> DecoderWeights::blocks() const {
+  return std::span(blocks_).subspan(size_t(stage_.begin), size_t(stage_.size()));
 }
 
 template <nn::ResidualStream Stream>
@@ -199,7 +240,7 @@ template parallel::ParameterParts DecoderWeights::parts<nn::Sharded<nn::kSequenc
 
 void DecoderWeights::initialize_(uint64_t seed) {
   const auto key = kernels::RandomKey::of(seed);
-  for (const nn::UsedParameter& used : used_parameters_) parallel::initialize_(*used.parameter, key, group_);
+  for (const nn::UsedParameter& used : held_parameters()) parallel::initialize_(*used.parameter, key, group_);
 }
 
 int64_t DecoderWeights::rows_with_equal_bits() const {
@@ -243,32 +284,49 @@ void report_when_done(const nn::DeferredReduction<Stream>& x, const nn::Step& st
 
 }  // namespace
 
-/// Returns the residual stream after the last block, before the final norm.
 template <nn::ResidualStream Stream>
-nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
-  constexpr bool kIsInvariant = std::is_same_v<Stream, nn::Invariant>;
+nn::Placed<Stream> Decoder<Stream>::embedded(const at::Tensor& ids, const nn::Step& step) const {
   const auto& w = weights_;
   nn::check_step(step, ids.size(-1));
-  if (step.split_batch) nn::check_split_batch(step, ids.size(-1), /*is_sequence_parallel=*/!kIsInvariant);
+  if (step.split_batch)
+    nn::check_split_batch(step, ids.size(-1),
+                          /*is_sequence_parallel=*/!std::is_same_v<Stream, nn::Invariant>);
   verify_inputs(ids, step);
   auto embedded = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) embedded = (*w.positions_)(embedded, step);
   embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::DropoutSite::Site::embedding});
-  embedded = nn::observed(&observer_, {nn::Stage::Kind::embedding}, std::move(embedded));
-  if constexpr (kIsInvariant) {
+  return nn::observed(&observer_, {nn::Stage::Kind::embedding}, std::move(embedded));
+}
+
+template <nn::ResidualStream Stream>
+nn::DeferredReduction<Stream> Decoder<Stream>::run_blocks(nn::Placed<Stream> stream,
+                                                          const nn::Step& step) const {
+  const std::span<const BlockLayers> blocks = weights_.blocks();
+  if constexpr (std::is_same_v<Stream, nn::Invariant>) {
     if (step.split_batch && at::GradMode::is_enabled()) {
-      nn::SplitBatch halves(std::move(embedded), step);
-      for (const BlockLayers& block : w.blocks_) halves.apply(block);
+      nn::SplitBatch halves(std::move(stream), step);
+      for (const BlockLayers& block : blocks) halves.apply(block);
       return std::move(halves).concatenated();
     }
   }
-  nn::DeferredReduction<Stream> x(std::move(embedded));
-  for (const BlockLayers& block : w.blocks_) {
+  nn::DeferredReduction<Stream> x(std::move(stream));
+  for (const BlockLayers& block : blocks) {
     report_when_done(x, step, part_of(block));
     x = nn::run_block(block, std::move(x), step, &observer_);
   }
-  report_when_done(x, step, std::ssize(w.blocks_) + 1);
+  report_when_done(x, step, weights_.stage().end + 1);
   return x;
+}
+
+template <nn::ResidualStream Stream>
+nn::Placed<Stream> Decoder<Stream>::through_blocks(nn::Placed<Stream> x, const nn::Step& step) const {
+  return run_blocks(std::move(x), step).reduced(step);
+}
+
+/// Returns the residual stream after the last block, before the final norm.
+template <nn::ResidualStream Stream>
+nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
+  return run_blocks(embedded(ids, step), step);
 }
 
 template <nn::ResidualStream Stream>
@@ -301,6 +359,16 @@ template <nn::ResidualStream Stream>
 nn::Placed<nn::Invariant> Decoder<Stream>::loss(const at::Tensor& ids, const at::Tensor& labels,
                                                 const nn::LossOptions& options, const nn::Step& step) const {
   return nn::linear_cross_entropy(head_input(ids, step), weights_.head_, labels, options, step, &observer_);
+}
+
+template <nn::ResidualStream Stream>
+nn::Placed<nn::Invariant> Decoder<Stream>::loss_of(nn::Placed<Stream> x, const at::Tensor& labels,
+                                                   const nn::LossOptions& options,
+                                                   const nn::Step& step) const {
+  nn::DeferredReduction<Stream> complete(std::move(x));
+  const nn::Placed<Stream> normed =
+      nn::observed(&observer_, {nn::Stage::Kind::norm}, weights_.norm_(complete, step));
+  return nn::linear_cross_entropy(normed, weights_.head_, labels, options, step, &observer_);
 }
 
 template class Decoder<nn::Invariant>;

@@ -1,5 +1,7 @@
 // A decoder-only Transformer: one DecoderWeights, and a Decoder over it for each residual stream type.
 #pragma once
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "shardwise/config/parameters.h"
@@ -20,14 +22,16 @@ void check_weight_device(const std::string& where, const config::Config& config,
 /// a training run leave the allocation of the values to parallel::DataParallel, unless they are whole.
 enum class WeightUse { training, replicated_training, inference };
 
-/// One rank's shards of all weights. Decoders of every residual stream type share this object.
+/// One rank's shards of all weights, or of those of a pipeline stage. Decoders of every residual stream type
+/// share this object.
 class DecoderWeights {
  public:
   /// Allocates uninitialized weights, except packed ones, which `initialize_` or a checkpoint allocates, and
   /// those of replicated_training; fill them with one of these. Weights that the config quantizes are packed;
-  /// all other weights and the activations have `dtype`.
+  /// all other weights and the activations have `dtype`. `stage`: the blocks of a pipeline stage; the first
+  /// one has the embeddings too, the last one final norm and head. Nullopt: all.
   DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype,
-                 WeightUse use = WeightUse::training);
+                 WeightUse use = WeightUse::training, std::optional<base::Range> stage = std::nullopt);
   DecoderWeights(const DecoderWeights&) = delete;
 
   /// Draws every weight from `seed`, with the same values at every tp size: normal(0, initializer_range),
@@ -46,10 +50,23 @@ class DecoderWeights {
   at::ScalarType dtype() const { return dtype_; }
   /// Returns what the weights are for.
   WeightUse use() const { return use_; }
-  /// Returns every parameter once, in a fixed order (a tied lm_head is the embedding).
+  /// Returns every parameter once, in a fixed order (a tied lm_head is the embedding); of a stage those that
+  /// it trains.
   const nn::UsedParameters& used_parameters() const { return used_parameters_; }
-  /// Returns the blocks, in the order of the forward.
-  const std::vector<nn::BlockLayers>& blocks() const { return blocks_; }
+  /// Returns those of the whole model, in the same order. Of those of other stages only names and shapes
+  /// exist: their values are on the meta device.
+  const nn::UsedParameters& all_parameters() const { return all_parameters_; }
+  /// Returns the last stage's copy of the embedding that its head is tied to, which the first stage trains;
+  /// null if it is the same stage, or nothing is tied.
+  parallel::ParameterPtr tied_copy() const;
+  /// Returns used_parameters, and then tied_copy if there is one.
+  nn::UsedParameters held_parameters() const;
+  /// Returns the stage's blocks, in the order of the forward.
+  std::span<const nn::BlockLayers> blocks() const;
+  /// Returns the numbers of these blocks.
+  const base::Range& stage() const { return stage_; }
+  bool has_embedding() const { return stage_.begin == 0; }
+  bool has_head() const { return stage_.end == config_.num_hidden_layers; }
   /// Returns up to how many rows of one forward have the bits that each row has alone.
   int64_t rows_with_equal_bits() const;
   /// Returns the parameter specs for the optimizer. The residual stream type determines which gradients are
@@ -71,6 +88,7 @@ class DecoderWeights {
   comm::Group group_;
   at::ScalarType dtype_;
   WeightUse use_;
+  base::Range stage_;
   config::Layout layout_;
   config::ParameterTable table_;
   nn::VocabParallelEmbedding embedding_;
@@ -78,7 +96,7 @@ class DecoderWeights {
   std::vector<nn::BlockLayers> blocks_;
   nn::Norm norm_;
   nn::ColumnParallelLinear head_;
-  nn::UsedParameters used_parameters_;
+  nn::UsedParameters all_parameters_, used_parameters_;
 };
 
 /// A decoder whose residual stream has the type `Stream`: replicated under TP, sharded along the sequence
@@ -108,7 +126,18 @@ class Decoder {
   nn::Placed<nn::Invariant> loss(const at::Tensor& ids, const at::Tensor& labels,
                                  const nn::LossOptions& options, const nn::Step& step) const;
 
+  /// The same in three parts, for the stages of a pipeline: each may have any of them. Computes the residual
+  /// stream before the first block. Errors: those of logits.
+  nn::Placed<Stream> embedded(const at::Tensor& ids, const nn::Step& step) const;
+  /// Runs the stage's blocks on the residual stream, [s, b, h] or [s/t, b, h].
+  nn::Placed<Stream> through_blocks(nn::Placed<Stream> x, const nn::Step& step) const;
+  /// Computes the cross-entropy of the residual stream after the last block. Errors: those of
+  /// nn::linear_cross_entropy.
+  nn::Placed<nn::Invariant> loss_of(nn::Placed<Stream> x, const at::Tensor& labels,
+                                    const nn::LossOptions& options, const nn::Step& step) const;
+
  private:
+  nn::DeferredReduction<Stream> run_blocks(nn::Placed<Stream> x, const nn::Step& step) const;
   nn::DeferredReduction<Stream> hidden(const at::Tensor& ids, const nn::Step& step) const;
   nn::Placed<Stream> head_input(const at::Tensor& ids, const nn::Step& step) const;
   const DecoderWeights& weights_;

@@ -30,7 +30,9 @@ OwnedRows::OwnedRows(const std::vector<ParamSpecs>& parts, const comm::Group& gr
 }
 
 base::Range OwnedRows::of(const Parameter& parameter) const {
-  return elements_.empty() ? base::Range{0, parameter.size(0)} : rows_.at(&parameter);
+  if (elements_.empty()) return {0, parameter.size(0)};
+  const auto found = rows_.find(&parameter);
+  return found == rows_.end() ? base::Range{} : found->second;
 }
 
 }  // namespace shardwise::parallel

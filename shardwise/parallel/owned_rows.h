@@ -19,7 +19,7 @@ class OwnedRows {
   /// `group`, by base::RowRuns::even. Frozen parameters are rank 0's. The ranks must hold the same shards.
   OwnedRows(const std::vector<ParamSpecs>& parts, const comm::Group& group);
 
-  /// Returns the rows of the parameter that this rank owns. Errors: std::out_of_range if it was not dealt.
+  /// Returns the rows of the parameter that this rank owns; none of one that was not dealt.
   base::Range of(const Parameter& parameter) const;
   /// Returns for each part which elements of its concatenated trained parameters each rank owns; nothing for
   /// a rank without replicas.
