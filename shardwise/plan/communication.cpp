@@ -1,5 +1,6 @@
 #include "shardwise/plan/communication.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -200,14 +201,17 @@ Collectives partial_sums(const Workload& workload, int rank, int64_t micro_batch
 
 Collectives optimizer_communication(const Workload& workload, int rank, int replica, int64_t micro_batches) {
   const Collectives sync = partial_sums(workload, rank, micro_batches);
-  const int world = workload.tp * workload.dp, world_rank = replica * workload.tp + rank;
+  const int world = workload.pp * workload.dp * workload.tp;
+  const int world_rank = (workload.stage_index * workload.dp + replica) * workload.tp + rank;
   return sync + all_reduce_over(world, world_rank, 1, /*element_bytes=*/8);
 }
 
 Collectives replica_communication(const Workload& workload, int rank, int replica, int64_t rounds) {
-  if (workload.dp == 1) return {};
   const int64_t sums = workload.zero == ZeroStage::gradients ? rounds : 1;
-  Collectives all = all_reduce_over(workload.dp, replica, 1, /*element_bytes=*/8);  // of the loss
+  Collectives all =
+      all_reduce_over(workload.pp * workload.dp, workload.stage_index * workload.dp + replica, 1,
+                      /*element_bytes=*/8);  // of the loss
+  if (workload.dp == 1) return all;
   for (const base::Split& owners : owned_by_replicas(workload, rank)) {
     const int64_t elements = owners.size(), own = owners.range(replica).size();
     if (elements == 0) continue;
@@ -219,6 +223,38 @@ Collectives replica_communication(const Workload& workload, int rank, int replic
     all = all + part;
   }
   return all;
+}
+
+namespace {
+
+/// Returns true if the embedding, or a block before the stage, is trained.
+bool is_trained_before_stage(const Workload& workload) {
+  for (const config::ParameterInfo& parameter : config::ParameterTable(workload.config, workload.layout()))
+    if (part_of(parameter, workload) <= workload.blocks().begin && !workload.frozen.contains(parameter.name))
+      return true;
+  return false;
+}
+
+}  // namespace
+
+StageMessages stage_messages(const Workload& workload, int rank, int64_t micro_batches) {
+  StageMessages messages;
+  const auto send = [&](int64_t count, int64_t elements, int64_t element_bytes) {
+    messages.sent.calls += count;
+    messages.sent.bytes += count * elements * element_bytes;
+    messages.largest_bytes = std::max(messages.largest_bytes, elements * element_bytes);
+  };
+  if (workload.pp == 1) return messages;
+  const int64_t stream = rank_shard(workload, rank).residual_rows * workload.config.hidden_size;
+  if (!workload.has_head()) send(micro_batches, stream, workload.element_bytes);
+  if (!workload.has_embedding() && is_trained_before_stage(workload))
+    send(micro_batches, stream, workload.element_bytes);
+  const bool is_trained = !workload.frozen.contains("model.embed_tokens.weight");
+  if (!workload.config.tie_word_embeddings || !is_trained) return messages;
+  const int64_t tied = workload.layout().vocab.range(rank).size() * workload.config.hidden_size;
+  if (workload.has_head()) send(1, tied, workload.accumulator_bytes());
+  if (workload.has_embedding()) send(1, tied, workload.element_bytes);
+  return messages;
 }
 
 }  // namespace shardwise::plan

@@ -75,6 +75,16 @@ Collectives optimizer_communication(const Workload& workload, int rank, int repl
 /// has, `rounds`. `replica`: from 0 to dp − 1.
 Collectives replica_communication(const Workload& workload, int rank, int replica, int64_t rounds = 1);
 
+/// What a rank sends to the same rank of other pipeline stages.
+struct StageMessages {
+  Traffic sent;               // in a step
+  int64_t largest_bytes = 0;  // of one message
+};
+/// Returns the messages of a step: the residual stream of each micro-batch to the next stage, its gradient to
+/// the stage before, if a parameter before this stage is trained; and of a trained embedding that is tied to
+/// the head the last stage's gradient, and the first stage's new weight.
+StageMessages stage_messages(const Workload& workload, int rank, int64_t micro_batches);
+
 /// Returns the elements of all gradients that are partial sums.
 int64_t synchronized_elements(const Workload& workload);
 

@@ -202,21 +202,25 @@ int64_t buffered_elements(const Workload& workload, int rank) {
 }  // namespace
 
 ModelStates model_states(const Workload& workload, int rank, int replica) {
-  int64_t held = 0, trained = 0;
+  int64_t held = 0, trained = 0, copied = 0, trained_copy = 0;
   for (const LocalParameter& parameter : local_parameters(workload, rank)) {
     held += parameter.elements;
     trained += parameter.is_trained ? parameter.elements : 0;
+    copied += parameter.is_copy ? parameter.elements : 0;
+    trained_copy += parameter.is_copy && parameter.is_trained ? parameter.elements : 0;
   }
-  if (workload.shares_weights && replica > 0) held = 0;
+  if (workload.shares_weights && replica > 0) held = copied;
   int64_t owned = 0;
   for (const base::Split& owners : owned_by_replicas(workload, rank)) owned += owners.range(replica).size();
-  const int64_t updated = workload.zero == ZeroStage::none ? trained : owned;
+  const int64_t updated = workload.zero == ZeroStage::none ? trained - trained_copy : owned;
   const bool shards_gradients = workload.zero == ZeroStage::gradients;
   const int64_t added = shards_gradients ? buffered_elements(workload, rank) : trained;
   const bool has_masters = workload.element_bytes < workload.accumulator_bytes();
   return {.weights = held * workload.element_bytes,
           .main_gradients = added * workload.accumulator_bytes(),
           .owned_gradients = shards_gradients ? owned * workload.accumulator_bytes() : 0,
+          .tied_weight = copied * workload.element_bytes,
+          .tied_gradient = trained_copy * workload.accumulator_bytes(),
           .master_weights = has_masters ? updated * workload.accumulator_bytes() : 0,
           .optimizer_moments = 2 * updated * workload.accumulator_bytes()};
 }

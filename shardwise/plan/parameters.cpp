@@ -56,13 +56,13 @@ bool is_on_stage(const ParameterInfo& parameter, const Workload& workload) {
   return workload.has_head();
 }
 
+}  // namespace
+
 int64_t part_of(const ParameterInfo& parameter, const Workload& workload) {
   if (parameter.block) return *parameter.block + 1;
   const bool is_embedding = config::module_name(parameter.name).starts_with("embed_");
   return is_embedding ? 0 : workload.config.num_hidden_layers + 1;
 }
-
-}  // namespace
 
 std::vector<LocalParameter> local_parameters(const Workload& workload, int rank) {
   workload.validate_rank(rank);
@@ -72,9 +72,10 @@ std::vector<LocalParameter> local_parameters(const Workload& workload, int rank)
     const bool is_trained = !workload.frozen.contains(parameter.name);
     const bool is_expert = is_of_experts(parameter);
     const base::TensorRows rows = local_rows(parameter, workload, rank);
+    const bool is_copy = part_of(parameter, workload) == 0 && !workload.has_embedding();
     parameters.push_back({parameter.name, part_of(parameter, workload), rows, rows.rows * rows.row_elements,
                           is_trained && !is_expert ? partial_elements(parameter, workload) : 0, is_trained,
-                          is_expert});
+                          is_copy, is_expert});
   }
   return parameters;
 }
@@ -84,7 +85,8 @@ std::vector<base::Split> owned_by_replicas(const Workload& workload, int rank) {
   std::vector<std::vector<base::TensorRows>> trained(
       by_part ? static_cast<size_t>(workload.config.num_hidden_layers) + 2 : 1);
   for (const LocalParameter& parameter : local_parameters(workload, rank))
-    if (parameter.is_trained) trained[by_part ? size_t(parameter.part) : 0].push_back(parameter.rows);
+    if (parameter.is_trained && !parameter.is_copy)
+      trained[by_part ? size_t(parameter.part) : 0].push_back(parameter.rows);
   std::vector<base::Split> owners;
   for (const std::vector<base::TensorRows>& rows : trained)
     owners.push_back(base::RowRuns::even(rows, workload.dp).elements());

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "shardwise/base/row_runs.h"
+#include "shardwise/config/parameters.h"
 #include "shardwise/plan/workload.h"
 
 namespace shardwise::plan {
@@ -16,8 +17,14 @@ struct LocalParameter {
   int64_t elements;       // in this rank's shard
   int64_t synchronized;   // elements in the optimizer's all_reduce; equal on every rank; 0 if frozen
   bool is_trained;        // false if frozen
-  bool is_expert;         // split over the ranks of expert parallelism
+  /// A tied embedding on the last of several stages: it has a main gradient there, but the first stage
+  /// updates it.
+  bool is_copy;
+  bool is_expert;  // split over the ranks of expert parallelism
 };
+
+/// Returns the part of the model that a parameter is in (LocalParameter::part).
+int64_t part_of(const config::ParameterInfo& parameter, const Workload& workload);
 
 /// Returns every parameter of the rank's stage once; a tied head is the embedding. Gradients that are partial
 /// sums: under TP+SP those of parameters on the residual stream (norms, row-parallel biases, learned

@@ -93,14 +93,26 @@ namespace {
 
 /// Returns the bytes of weights and main gradients in the symmetric heap.
 int64_t shared_states(const Workload& workload, const ModelStates& states) {
-  return (workload.gradient_pool() == Pool::symmetric_heap ? states.main_gradients : 0) +
-         (workload.weight_pool() == Pool::symmetric_heap ? states.weights : 0);
+  return (workload.gradient_pool() == Pool::symmetric_heap ? states.main_gradients - states.tied_gradient
+                                                           : 0) +
+         (workload.weight_pool() == Pool::symmetric_heap ? states.weights - states.tied_weight : 0);
 }
 
-}  // namespace
+/// Returns what the other micro-batches in flight have saved; the outputs of all, which a stage that is not
+/// the last one keeps until it receives their gradients; and a message to another stage, in the heap that
+/// they share.
+Allocations saved_in_flight(const Workload& workload, int rank, int64_t in_flight) {
+  Allocations saved = named(saved_before_each(workload, rank).back());
+  for (Allocation& allocation : saved) allocation.bytes *= in_flight - 1;
+  if (!workload.has_head())
+    saved.push_back(
+        {"outputs of the stage", in_flight * Sizes(workload, rank).local_hidden(), Pool::private_memory});
+  saved.push_back({"message to a stage", stage_messages(workload, rank, /*micro_batches=*/1).largest_bytes,
+                   workload.pool_between(workload.pp)});
+  return saved;
+}
 
-Peak training_peak(const Workload& workload, int rank) {
-  const MemorySnapshots snapshots = peak_candidates(workload, rank);
+Peak peak_among(const MemorySnapshots& snapshots, const Workload& workload, int rank) {
   const auto peak_of = [&](Pool pool) {
     return *std::ranges::max_element(snapshots, {},
                                      [&](const MemorySnapshot& m) { return total(m.allocations, pool); });
@@ -108,6 +120,19 @@ Peak training_peak(const Workload& workload, int rank) {
   const ModelStates states = model_states(workload, rank);
   return {states, peak_of(Pool::private_memory), peak_of(Pool::symmetric_heap),
           shared_states(workload, states)};
+}
+
+}  // namespace
+
+Peak training_peak(const Workload& workload, int rank) {
+  return peak_among(peak_candidates(workload, rank), workload, rank);
+}
+
+Peak stage_peak(const Workload& workload, int rank, int64_t in_flight) {
+  MemorySnapshots passes;
+  append(passes, pass_candidates(workload, rank), saved_in_flight(workload, rank, in_flight));
+  passes.push_back(optimizer_snapshot(workload));
+  return peak_among(passes, workload, rank);
 }
 
 Peak peak_of_replica(Peak first, const Workload& workload, int rank, int replica) {

@@ -34,6 +34,9 @@ struct Peak {
 };
 /// Returns the peak of one rank of the first replica. Errors: those of Workload::validate_rank.
 Peak training_peak(const Workload& workload, int rank);
+/// Returns the peak of one rank of a pipeline stage of the first replica that saves the activations of at
+/// most `in_flight` micro-batches, at least 1 (base::Pipeline::most_in_flight).
+Peak stage_peak(const Workload& workload, int rank, int64_t in_flight);
 /// Returns the peak of the same rank of another replica, which differs in its states; from 0 to dp − 1.
 Peak peak_of_replica(Peak first, const Workload& workload, int rank, int replica);
 

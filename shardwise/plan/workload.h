@@ -58,6 +58,8 @@ struct Workload {
   /// The blocks of one pipeline stage; nullopt: all. The first stage has the embeddings too, the last one
   /// final norm and head, and a copy of the embedding if it is the head.
   std::optional<base::Range> stage = {};
+  int pp = 1;           // the stages of the pipeline
+  int stage_index = 0;  // which of them has the blocks of `stage`
 
   /// Returns the positions of a context-parallel rank: two of 2·cp chunks, the first one and the last one,
   /// the second one and the last but one, and so on, so that all ranks have as many visible keys.
@@ -78,9 +80,11 @@ struct Workload {
                                                                                 : Pool::private_memory;
   }
   /// The pool of main gradients.
-  Pool gradient_pool() const {
-    return dp > 1 && column_input_storage == ColumnInputStorage::shard_in_place ? Pool::symmetric_heap
-                                                                                : Pool::private_memory;
+  Pool gradient_pool() const { return pool_between(dp); }
+  /// The pool of what `ranks` ranks of an axis read from each other.
+  Pool pool_between(int ranks) const {
+    return ranks > 1 && column_input_storage == ColumnInputStorage::shard_in_place ? Pool::symmetric_heap
+                                                                                   : Pool::private_memory;
   }
   /// The pool of weights.
   Pool weight_pool() const { return zero == ZeroStage::none ? Pool::private_memory : gradient_pool(); }
