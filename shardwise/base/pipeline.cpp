@@ -53,4 +53,11 @@ std::vector<PipelineAction> Pipeline::actions(int stage) const {
   return actions;
 }
 
+int64_t Pipeline::most_in_flight(int stage) const {
+  int64_t now = 0, most = 0;
+  for (const PipelineAction& action : actions(stage))
+    most = std::max(most, now += action.kind == Kind::forward ? 1 : -1);
+  return most;
+}
+
 }  // namespace shardwise::base

@@ -34,6 +34,8 @@ struct Pipeline {
   /// of its chunks occurs once; if each waits only for its input, and no rank waits to send, none waits for
   /// ever.
   std::vector<PipelineAction> actions(int stage) const;
+  /// Returns the most forwards of a stage's chunks whose backward has not ended.
+  int64_t most_in_flight(int stage) const;
 };
 
 }  // namespace shardwise::base

@@ -21,7 +21,7 @@ constexpr double kLongRunSeconds = 60;
 bool has_planned_time(const plan::TrainingTask& task, const train::TrainOptions& options,
                       const comm::Group& group) {
   return group.device().is_cpu() && task.element_bytes <= 4 && ranks_share_memory(group) &&
-         !options.split_batch && options.dp == 1 &&
+         !options.split_batch && options.dp == 1 && options.pp == 1 &&
          task.batch_size <= plan::kMostTokens / task.sequence_length;
 }
 

@@ -18,6 +18,7 @@ Json run_json(const train::Job& job) {
           {"parameters", config::parameter_count(job.config())},
           {"dtype", job.config().dtype},
           {"tp", o.tp},
+          {"pp", o.pp},
           {"dp", o.dp},
           {"zero", o.zero},
           {"sequence_parallel", o.tp > 1 && o.sequence_parallel},

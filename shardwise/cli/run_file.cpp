@@ -111,7 +111,9 @@ RunFile run_in(const Fields& run) {
   RunFile file{.description = any_text(run, "description"),
                .parameters = checked_count(run, "parameters", 1),
                .tp = checked_degree(run, "tp"),
+
                .dp = run.find("dp") ? checked_degree(run, "dp") : 1,
+               .pp = run.find("pp") ? checked_degree(run, "pp") : 1,
                .tokens_per_step = checked_count(run, "tokens_per_step", 1)};
   run.or_flag("sequence_parallel", file.sequence_parallel);
   const auto milliseconds_in = [&](const char* name) {
@@ -137,7 +139,7 @@ RunFile read_run(const std::string& path) {
                     " [SW0820]");
   const Fields fields(document, path + ": ");
   RunFile file = run_in(Fields(document["run"], path + ": run."));
-  const auto ranks = static_cast<size_t>(file.tp * file.dp), shards = static_cast<size_t>(file.tp);
+  const auto ranks = static_cast<size_t>(file.pp * file.dp * file.tp), shards = static_cast<size_t>(file.tp);
   for (const json& rank : list_in(fields, "ranks", ranks))
     file.ranks.push_back(rank_of(rank, path + ": ranks."));
   for (const json& step : list_in(fields, "steps"))

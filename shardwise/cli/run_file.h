@@ -46,12 +46,12 @@ struct PlannedMs {
 struct RunFile {
   std::string name = {};  // how a report refers to it: the file's, or the path if names of files are equal
   std::string description = {};
-  int64_t parameters = 0, tp = 0, dp = 1, tokens_per_step = 0;
+  int64_t parameters = 0, tp = 0, dp = 1, pp = 1, tokens_per_step = 0;
   bool sequence_parallel = false;
   std::optional<PlannedMs> planned = {};
   std::optional<double> measured_ms = {};  // StepTimes::median
   std::vector<RunStep> steps = {};         // at least one; numbers ascend
-  std::vector<RunRank> ranks = {};         // tp·dp of them
+  std::vector<RunRank> ranks = {};         // pp·dp·tp of them
   std::vector<train::ShardShapes> shapes = {};
 };
 

@@ -25,7 +25,8 @@ std::string mb_or_none(const std::optional<int64_t>& bytes, int digits = 2) {
 }
 
 std::string ranks_text(const RunFile& run) {
-  return fmt::format("{}{}{}", run.dp > 1 ? fmt::format("{} x ", run.dp) : "", run.tp,
+  return fmt::format("{}{}{}{}", run.pp > 1 ? fmt::format("{} stages x ", run.pp) : "",
+                     run.dp > 1 ? fmt::format("{} x ", run.dp) : "", run.tp,
                      run.sequence_parallel ? " with sp" : "");
 }
 

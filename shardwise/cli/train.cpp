@@ -14,6 +14,7 @@
 #include "shardwise/cli/auto_choice.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
+#include "shardwise/cli/lists.h"
 #include "shardwise/cli/model_source.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/profile_report.h"
@@ -92,12 +93,23 @@ void add_optimizer_flags(Flags& flags, TrainOptions& o) {
               "maximum 2-norm of the gradient of all parameters; 0: no clipping [1]");
 }
 
-void add_rank_flags(Flags& flags, TrainOptions& o, std::optional<int64_t>& dp, RankOptions& ranks) {
+void add_rank_flags(Flags& flags, TrainOptions& o, std::optional<int64_t>& dp,
+                    std::optional<std::string>& pp_layers, RankOptions& ranks) {
   flags.group("Ranks");
   add_tp_flag(flags, o.tp);
-  flags.value("--dp,--data-parallel-size N", dp,
-              "replicas of the model, each on --tp ranks, which share the micro-batches of a step [1; under "
-              "torchrun, mpirun or srun, their ranks / --tp]");
+  flags.value(
+      "--pp,--pipeline-model-parallel-size N", o.pp,
+      "pipeline stages, each of an equal share of the layers; micro-batches go through them one behind "
+      "the other [1]");
+  flags.value("--pp-layers N,...", pp_layers, "the number of layers of each stage [as even as possible]");
+  flags.value(
+      "--pp-schedule NAME", o.pp_schedule,
+      "the order of a stage's forwards and backwards: 1f1b: in turn, which saves activations of at most --pp "
+      "micro-batches; afab: all forwards first; same results [1f1b]");
+  flags.value(
+      "--dp,--data-parallel-size N", dp,
+      "replicas of the model, each on --tp x --pp ranks, which share the micro-batches of a step [1; under "
+      "torchrun, mpirun or srun, their ranks / --tp / --pp]");
   flags.value(
       "--zero N", o.zero,
       "what replicas split: 0: nothing; 1: optimizer states and updates, each replica those of the rows "
@@ -255,11 +267,18 @@ void log_resumption(const train::Job& job) {
     base::log_info("train: changes settings of the resumed run: " + resumption.changes);
 }
 
-void warn_of_idle_replicas(const TrainOptions& o) {
-  if (o.grad_accum >= o.dp) return;
-  base::log_warning(fmt::format(
-      "train: --grad-accum should be at least --dp, or replicas have no micro-batch; got {} and {} [SW0864]",
-      int64_t(o.grad_accum), o.dp));
+void warn_of_idle_ranks(const TrainOptions& o) {
+  if (o.grad_accum < o.dp) {
+    base::log_warning(
+        fmt::format("train: --grad-accum should be at least --dp, or replicas have no micro-batch; got {} "
+                    "and {} [SW0864]",
+                    int64_t(o.grad_accum), o.dp));
+  } else if (o.pp > 1 && o.grad_accum < o.dp * o.pp) {
+    base::log_warning(fmt::format(
+        "train: --grad-accum should be at least --dp x --pp, or a stage is idle most of the time; got {} "
+        "and {} x {} [SW0874]",
+        int64_t(o.grad_accum), o.dp, o.pp));
+  }
 }
 
 void train_rank(const train::Job& job, const comm::Mesh& mesh, bool json) {
@@ -276,8 +295,9 @@ void train_rank(const train::Job& job, const comm::Mesh& mesh, bool json) {
   job.text().invalid_utf8().warn("train");
   log_resumption(job);
   base::log_info(describe(job));
+  if (job.options().pp > 1) base::log_info(stages_table(job));
   if (job.options().dp > 1) base::log_info(replicas_table(job, mesh));
-  warn_of_idle_replicas(job.options());
+  warn_of_idle_ranks(job.options());
   const auto [report, steps] = train_and_show(job, mesh);
   base::log_info(to_text(report));
   if (job.options().profile) report_profile("train", *job.options().profile, report.summary.profile, group);
@@ -288,11 +308,15 @@ void train_rank(const train::Job& job, const comm::Mesh& mesh, bool json) {
 
 }  // namespace
 
+/// Far more than any model has.
+constexpr int64_t kMostLayers = 1 << 20;
+
 int train_command(const Call& call) {
   TrainOptions options;
   RankOptions ranks;
   AutoOptions automatic;
   std::optional<int64_t> dp;
+  std::optional<std::string> pp_layers;
   bool json = false;
   Flags flags(
       "train",
@@ -303,17 +327,19 @@ int train_command(const Call& call) {
   add_model_flags(flags, options);
   add_step_flags(flags, options);
   add_optimizer_flags(flags, options);
-  add_rank_flags(flags, options, dp, ranks);
+  add_rank_flags(flags, options, dp, pp_layers, ranks);
   add_auto_flags(flags, automatic, "--tp, --sequence-parallel and --recompute");
   add_result_flags(flags, options, json);
   if (!flags.parse(call.arguments)) return 0;
   validate("train", ranks);
+  if (pp_layers) options.pp_layers = integers_of("train", "--pp-layers", *pp_layers, 1, kMostLayers);
   std::vector<std::string> argv = call.argv;
   if (has_to_choose("train", automatic, ranks.device)) {
     refuse_unplanned("train", dp.value_or(1) > 1, "--dp above 1");
+    refuse_unplanned("train", options.pp > 1, "--pp above 1");
     std::ranges::copy(choose_(options, flags, automatic), std::back_inserter(argv));
   } else {
-    options.dp = dp.value_or(replicas_left(options.tp));
+    options.dp = dp.value_or(replicas_left(options.tp * options.pp));
   }
   const launch::LaunchContext context = launch_context_for(options.ranks());
   const train::Job job(options);  // before any rank starts; last, because it creates the --save directory

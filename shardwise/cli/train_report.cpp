@@ -18,10 +18,12 @@ using train::Summary;
 
 namespace {
 
-plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh) {
+/// `stage`: a pipeline stage.
+plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh, int stage = 0) {
   const train::TrainOptions& o = job.options();
   const parallel::Replication replication = train::replication_of(o, mesh.group(train::kDataAxis));
   const bool shares_memory = ranks_share_memory(mesh.group(train::kTensorAxis));
+  const auto stages = static_cast<int>(o.pp);
   return {.config = job.config(),
           .tp = static_cast<int>(o.tp),
           .dp = static_cast<int>(o.dp),
@@ -39,20 +41,26 @@ plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh) {
           .has_label_smoothing = o.label_smoothing > 0,
           .has_dropout = o.dropout > 0,
           .frozen = {job.config(), job.frozen().parameters},
-          .wgrad_operand_bytes = kernels::weight_gradient_operand_bytes()};
+          .wgrad_operand_bytes = kernels::weight_gradient_operand_bytes(),
+          .stage = stages == 1 ? std::nullopt
+                               : std::optional(train::layers_of(o, job.config().num_hidden_layers, stage)),
+          .pp = stages,
+          .stage_index = stage};
 }
 
 /// Returns the bytes that a rank of the job sends in one optimizer step.
-int64_t step_bytes(const plan::Workload& workload, const train::TrainOptions& options, const comm::Mesh& mesh,
-                   int rank) {
+int64_t step_bytes(const train::Job& job, const comm::Mesh& mesh, int rank) {
+  const train::TrainOptions& options = job.options();
+  const plan::Workload workload = workload_of(job, mesh, mesh.coordinate(train::kPipelineAxis, rank));
   const int replica = mesh.coordinate(train::kDataAxis, rank);
   const int part = mesh.coordinate(train::kTensorAxis, rank);
   const int64_t micro_batches = train::micro_batches_of(options, replica).size();
   const auto passes = plan::micro_batch_communication(workload, part).both();
   return (micro_batches * passes + plan::optimizer_communication(workload, part, replica, micro_batches) +
           plan::replica_communication(workload, part, replica, train::most_micro_batches(options)))
-      .total()
-      .bytes;
+             .total()
+             .bytes +
+         plan::stage_messages(workload, part, micro_batches).sent.bytes;
 }
 
 /// Column heads of the table; `table_row` fills the columns, with "-" for what is not planned or counted.
@@ -99,38 +107,53 @@ PlannedMemories planned_in(const TrainReport& report) {
 std::string describe(const train::Job& job) {
   const train::TrainOptions& o = job.options();
   return fmt::format(
-      "train: {:.2f}M parameters ({}), {}, {}tp {}{}, steps {} to {} of {} x {} "
+      "train: {:.2f}M parameters ({}), {}, {}{}tp {}{}, steps {} to {} of {} x {} "
       "tokens",
       static_cast<double>(config::parameter_count(job.config())) / 1e6, job.config().dtype,
-      job.text().description(), o.dp > 1 ? fmt::format("dp {}, ", o.dp) : "", o.tp,
+      job.text().description(), o.pp > 1 ? fmt::format("pp {}, ", o.pp) : "",
+      o.dp > 1 ? fmt::format("dp {}, ", o.dp) : "", o.tp,
       o.tp > 1 && o.sequence_parallel ? " with sequence parallelism" : "", job.first_step() + 1,
       o.last_step(), o.batch_size * o.grad_accum, int64_t(o.seq_len));
 }
 
 namespace {
 
-/// Returns the parameters that each replica updates, each counted on every rank that holds it.
-std::vector<int64_t> updated_parameters(const plan::Workload& workload) {
-  std::vector<int64_t> by_replica(size_t(workload.dp), 0);
+/// Adds the parameters that each replica updates on a stage, each counted on every rank that holds it.
+void add_updated(const plan::Workload& workload, std::vector<int64_t>& by_replica) {
   for (int part = 0; part < workload.tp; ++part) {
     for (const base::Split& owners : plan::owned_by_replicas(workload, part))
       for (int replica = 0; replica < workload.dp; ++replica)
         by_replica[size_t(replica)] +=
             workload.zero == plan::ZeroStage::none ? owners.size() : owners.range(replica).size();
   }
-  return by_replica;
 }
 
 }  // namespace
 
+std::string stages_table(const train::Job& job) {
+  const train::TrainOptions& o = job.options();
+  std::string table = "train: stage  ranks      layers";
+  for (int stage = 0; stage < o.pp; ++stage) {
+    const base::Range layers = train::layers_of(o, job.config().num_hidden_layers, stage);
+    const int64_t ranks = o.dp * o.tp;
+    table += fmt::format("\n{:>12}  {:<9}  {}{}{}", stage, numbers_text({stage * ranks, (stage + 1) * ranks}),
+                         stage == 0 ? "embedding, " : "", numbers_text(layers),
+                         stage == o.pp - 1 ? ", last norm and head" : "");
+  }
+  return table;
+}
+
 std::string replicas_table(const train::Job& job, const comm::Mesh& mesh) {
   const train::TrainOptions& o = job.options();
   const plan::Workload workload = workload_of(job, mesh);
-  const std::vector<int64_t> updated = updated_parameters(workload);
+  std::vector<int64_t> updated(size_t(o.dp), 0);
+  for (int stage = 0; stage < o.pp; ++stage) add_updated(workload_of(job, mesh, stage), updated);
   std::string table = "train: replica  ranks      micro-batches of each step  updates of its weights";
   for (int replica = 0; replica < o.dp; ++replica) {
-    const int64_t first = replica * o.tp;
-    table += fmt::format("\n{:>14}  {:<9}  {:<26}  {:.3f}M", replica, numbers_text({first, first + o.tp}),
+    std::string ranks;
+    for (int64_t first = replica * o.tp; first < o.ranks(); first += o.dp * o.tp)
+      ranks += (ranks.empty() ? "" : ", ") + numbers_text({first, first + o.tp});
+    table += fmt::format("\n{:>14}  {:<9}  {:<26}  {:.3f}M", replica, ranks,
                          numbers_text(train::micro_batches_of(o, replica)),
                          static_cast<double>(updated[size_t(replica)]) / 1e6);
   }
@@ -142,16 +165,29 @@ bool ranks_share_memory(const comm::Group& group) {
   return group.size() == 1 || group.has_symmetric_heap();
 }
 
+namespace {
+
+/// Returns the peak of a tensor-parallel rank of a stage's first replica.
+plan::Peak planned_peak(const plan::Workload& workload, const train::TrainOptions& options, int part) {
+  if (workload.pp == 1) return plan::training_peak(workload, part);
+  const base::Pipeline pipeline{workload.pp, /*chunks=*/1, train::most_micro_batches(options),
+                                train::pipeline_schedule_of(options)};
+  return plan::stage_peak(workload, part, pipeline.most_in_flight(workload.stage_index));
+}
+
+}  // namespace
+
 std::vector<plan::Peak> planned_peaks(const train::Job& job, const comm::Mesh& mesh) {
-  const plan::Workload workload = workload_of(job, mesh);
   std::vector<plan::Peak> peaks;
   if (!ranks_share_memory(train::world_of(mesh))) return peaks;
-  std::vector<plan::Peak> of_first;
-  for (int part = 0; part < workload.tp; ++part) of_first.push_back(plan::training_peak(workload, part));
-  for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    const int part = mesh.coordinate(train::kTensorAxis, rank);
-    peaks.push_back(plan::peak_of_replica(of_first[size_t(part)], workload, part,
-                                          mesh.coordinate(train::kDataAxis, rank)));
+  const train::TrainOptions& o = job.options();
+  for (int stage = 0; stage < o.pp; ++stage) {
+    const plan::Workload workload = workload_of(job, mesh, stage);
+    std::vector<plan::Peak> of_first;
+    for (int part = 0; part < workload.tp; ++part) of_first.push_back(planned_peak(workload, o, part));
+    for (int replica = 0; replica < workload.dp; ++replica)
+      for (int part = 0; part < workload.tp; ++part)
+        peaks.push_back(plan::peak_of_replica(of_first[size_t(part)], workload, part, replica));
   }
   return peaks;
 }
@@ -163,16 +199,16 @@ PlannedMemories planned_memory(const std::vector<plan::Peak>& peaks) {
 }
 
 std::string planned_memory_line(const PlannedMemories& planned) {
-  return planned.empty() ? "train: peak memory is not planned for ranks over MPI or on several devices"
+  return planned.empty() ? "train: peak memory is not planned for ranks over MPI, on several devices or in "
+                           "pipeline stages"
                          : "train: " + to_text(planned);
 }
 
 TrainReport make_report(const train::Job& job, Summary summary, StepTimes times, const comm::Mesh& mesh) {
-  const plan::Workload workload = workload_of(job, mesh);
   const std::vector<plan::Peak> peaks = planned_peaks(job, mesh);
   TrainReport report{std::move(summary), {}, std::move(times)};
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    RankReport::Expected expected{step_bytes(workload, job.options(), mesh, rank), std::nullopt};
+    RankReport::Expected expected{step_bytes(job, mesh, rank), std::nullopt};
     if (!peaks.empty()) expected.peak = peaks[size_t(rank)];
     report.ranks.push_back({report.summary.last.usage[rank], std::move(expected)});
   }

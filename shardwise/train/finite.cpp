@@ -17,7 +17,7 @@ int64_t first_not_finite_index(const parallel::ParamSpecs& specs) {
     const parallel::Parameter& parameter = *specs[index % n].parameter;
     const at::Tensor& gradient = parameter.owned_grad.defined() ? parameter.owned_grad : parameter.main_grad;
     const at::Tensor& tensor = index < n ? parameter.value : gradient;
-    if (tensor.defined() && kernels::first_nan_or_inf(tensor)) return index;
+    if (tensor.defined() && !tensor.is_meta() && kernels::first_nan_or_inf(tensor)) return index;
   }
   return 2 * n;
 }

@@ -19,8 +19,8 @@ class NotFiniteError : public c10::Error {
 };
 
 /// Checks that loss and gradient norm are finite. If one is not, a collective finds the first rank and
-/// parameter that contain NaN or Inf. Errors: NotFiniteError, equal on every rank, naming step, rank and
-/// parameter.
+/// parameter that contain NaN or Inf; `specs`: those of the whole model, equal on all ranks, with values
+/// where they are held. Errors: NotFiniteError, equal on every rank, naming step, rank and parameter.
 void check_finite(const StepHealth& health, const parallel::ParamSpecs& specs, const comm::Group& group);
 
 }  // namespace shardwise::train

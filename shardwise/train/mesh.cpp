@@ -5,8 +5,13 @@
 namespace shardwise::train {
 namespace {
 
-const comm::Mesh::Names& both_axes() {
-  static const comm::Mesh::Names names{kDataAxis, kTensorAxis};
+const comm::Mesh::Names& all_axes() {
+  static const comm::Mesh::Names names{kPipelineAxis, kDataAxis, kTensorAxis};
+  return names;
+}
+
+const comm::Mesh::Names& loss_axes() {
+  static const comm::Mesh::Names names{kPipelineAxis, kDataAxis};
   return names;
 }
 
@@ -14,9 +19,10 @@ const comm::Mesh::Names& both_axes() {
 
 comm::Mesh connect_mesh(const TrainOptions& options, int rank, int world_size,
                         const comm::Mesh::Connect& connect) {
-  const comm::Mesh::Axes axes{{kDataAxis, static_cast<int>(options.dp)},
+  const comm::Mesh::Axes axes{{kPipelineAxis, static_cast<int>(options.pp)},
+                              {kDataAxis, static_cast<int>(options.dp)},
                               {kTensorAxis, static_cast<int>(options.tp)}};
-  return comm::Mesh(axes, rank, world_size, connect, {both_axes()});
+  return comm::Mesh(axes, rank, world_size, connect, {loss_axes(), all_axes()});
 }
 
 comm::Mesh one_replica(const comm::Group& group) {
@@ -30,7 +36,23 @@ comm::Mesh one_replica(const comm::Group& group) {
 }
 
 const comm::Group& world_of(const comm::Mesh& mesh) {
-  return mesh.group(both_axes());
+  return mesh.group(all_axes());
+}
+
+const comm::Group& stages_and_replicas(const comm::Mesh& mesh) {
+  return mesh.group(loss_axes());
+}
+
+base::Range layers_of(const TrainOptions& options, int64_t layers, int stage) {
+  const bool is_even = options.pp_layers.empty();
+  return (is_even ? base::Split::even("layer", layers, static_cast<int>(options.pp))
+                  : base::Split::of_sizes("layer", options.pp_layers))
+      .range(stage);
+}
+
+base::PipelineSchedule pipeline_schedule_of(const TrainOptions& options) {
+  return options.pp_schedule == "afab" ? base::PipelineSchedule::afab
+                                       : base::PipelineSchedule::one_forward_one_backward;
 }
 
 std::optional<int64_t> symmetric_heaps_peak(const comm::Mesh& mesh) {

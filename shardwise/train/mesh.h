@@ -1,7 +1,8 @@
-// The ranks of a training run: replicas of the model, each split over tensor-parallel ranks.
+// The ranks of a training run: stages of replicas of the model, each split over tensor-parallel ranks.
 #pragma once
 #include <optional>
 
+#include "shardwise/base/pipeline.h"
 #include "shardwise/base/split.h"
 #include "shardwise/comm/mesh.h"
 #include "shardwise/parallel/data_parallel.h"
@@ -10,11 +11,12 @@
 namespace shardwise::train {
 
 /// The names of the axes.
+inline constexpr const char* kPipelineAxis = "pp";
 inline constexpr const char* kDataAxis = "dp";
 inline constexpr const char* kTensorAxis = "tp";
 
-/// Connects the mesh of a run: --dp replicas, each sharded over --tp neighboring ranks.
-/// Its group of both axes has all ranks. Errors: those of comm::Mesh.
+/// Connects the mesh of a run: --pp stages of --dp replicas, each of which is sharded over --tp neighboring
+/// ranks. Errors: those of comm::Mesh.
 comm::Mesh connect_mesh(const TrainOptions& options, int rank, int world_size,
                         const comm::Mesh::Connect& connect);
 
@@ -23,6 +25,14 @@ comm::Mesh one_replica(const comm::Group& group);
 
 /// Returns the group of all ranks of a run's mesh.
 const comm::Group& world_of(const comm::Mesh& mesh);
+/// Returns the group of the ranks of all stages and replicas with the same tensor-parallel index.
+const comm::Group& stages_and_replicas(const comm::Mesh& mesh);
+
+/// Returns the blocks of a pipeline stage of a model with `layers`: those of --pp-layers, or as many for each
+/// stage, or one more for the first ones.
+base::Range layers_of(const TrainOptions& options, int64_t layers, int stage);
+/// Returns the schedule that --pp-schedule names.
+base::PipelineSchedule pipeline_schedule_of(const TrainOptions& options);
 
 /// Returns the largest bytes of tensors that this rank has had in the symmetric heaps of all groups, summed
 /// over the heaps; 0 on a rank alone; nullopt if a group has none, as over MPI.

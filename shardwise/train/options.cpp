@@ -69,14 +69,27 @@ void check_tokens_per_step(const TrainOptions& o) {
                     " [SW0700]");
 }
 
+void check_stages(const TrainOptions& o) {
+  at_least("--pp", o.pp, 1);
+  TORCH_CHECK_VALUE(o.pp_layers.empty() || std::ssize(o.pp_layers) == o.pp,
+                    "train: --pp-layers must be as many numbers as --pp, ", o.pp, "; got ",
+                    o.pp_layers.size(), " [SW0876]");
+  TORCH_CHECK_VALUE(o.pp_schedule == "1f1b" || o.pp_schedule == "afab",
+                    "train: --pp-schedule must be 1f1b or afab; got ", base::shortened(o.pp_schedule),
+                    " [SW0877]");
+}
+
 void check_steps(const TrainOptions& o) {
   at_least("--tp", o.tp, 1);
+  check_stages(o);
   at_least("--dp", o.dp, 1);  // before --grad-accum, whose default it is
   TORCH_CHECK_VALUE(0 <= o.zero && o.zero <= 2, "train: --zero must be 0, 1 or 2; got ", o.zero, " [SW0868]");
   TORCH_CHECK_VALUE(
-      o.zero < 2 || o.dp == 1 || !o.split_batch,
-      "train: --zero 2 sums the gradients of a block when its backward is done; got --split-batch too, "
-      "which runs two backwards at once [SW0872]");
+      o.zero < 2 || o.dp == 1 || (!o.split_batch && o.pp == 1),
+      "train: --zero 2 sums the gradients of a block when its backward is done, and needs one that runs "
+      "alone; got ",
+      o.split_batch ? "--split-batch" : "--pp ", o.split_batch ? "" : std::to_string(o.pp),
+      " too, which runs several micro-batches at once [SW0872]");
   TORCH_CHECK_VALUE(o.shared_weights == "auto" || o.shared_weights == "off",
                     "train: --shared-weights must be auto or off; got ", base::shortened(o.shared_weights),
                     " [SW0869]");
@@ -135,7 +148,9 @@ int64_t TrainOptions::warmup_steps() const {
 
 int64_t TrainOptions::ranks() const {
   int64_t product = 0;
-  return __builtin_mul_overflow(tp, dp, &product) ? std::numeric_limits<int64_t>::max() : product;
+  const bool overflows =
+      __builtin_mul_overflow(tp, dp, &product) || __builtin_mul_overflow(product, pp, &product);
+  return overflows ? std::numeric_limits<int64_t>::max() : product;
 }
 
 base::Recompute recompute_of(const std::string& mode) {

@@ -12,22 +12,28 @@ int64_t bytes_of(const at::Tensor& x) {
   return x.defined() ? static_cast<int64_t>(x.nbytes()) : 0;
 }
 
-MemoryBreakdown local_memory(const Trainer& trainer, const comm::Mesh& mesh) {
-  MemoryBreakdown local;
-  const comm::Group& replicas = mesh.group(kDataAxis);
-  const parallel::Replication replication = trainer.data_parallel().replication();
-  const bool has_weights = replication != parallel::Replication::shared || replicas.rank() == 0;
-  std::set<const c10::StorageImpl*> counted;  // those of parts share a buffer
-  for (const auto& [parameter, use] : trainer.weights().used_parameters()) {
+/// Adds weights and gradients of the parameters; gradients of parts share a buffer.
+void add_states(const nn::UsedParameters& parameters, bool has_weights, MemoryBreakdown& local) {
+  std::set<const c10::StorageImpl*> counted;
+  for (const auto& [parameter, use] : parameters) {
     const at::Tensor& gradient = parameter->main_grad;
     if (gradient.defined() && counted.insert(gradient.storage().unsafeGetStorageImpl()).second)
       local.main_gradients += static_cast<int64_t>(gradient.storage().nbytes());
     local.owned_gradients += bytes_of(parameter->owned_grad);
     if (has_weights) local.weights += bytes_of(parameter->value);
   }
+}
+
+MemoryBreakdown local_memory(const Trainer& trainer, const comm::Mesh& mesh) {
+  MemoryBreakdown local;
+  const comm::Group& replicas = mesh.group(kDataAxis);
+  const parallel::Replication replication = trainer.data_parallel().replication();
+  add_states(trainer.weights().used_parameters(),
+             replication != parallel::Replication::shared || replicas.rank() == 0, local);
   if (replicas.size() > 1 && replicas.has_symmetric_heap())
     local.shared_states =
         local.main_gradients + (replication == parallel::Replication::whole ? 0 : local.weights);
+  if (const auto copy = trainer.weights().tied_copy()) add_states({{copy}}, /*has_weights=*/true, local);
   for (const auto& of_parameter : trainer.optimizer().state()) {
     local.optimizer +=
         bytes_of(of_parameter.master) + bytes_of(of_parameter.exp_avg) + bytes_of(of_parameter.exp_avg_sq);
@@ -41,7 +47,7 @@ MemoryBreakdown local_memory(const Trainer& trainer, const comm::Mesh& mesh) {
 
 ShardReport make_shard_report(const Trainer& trainer, const comm::Mesh& mesh) {
   ShardReport shard_report{{}, comm::gather_values(local_memory(trainer, mesh), world_of(mesh))};
-  for (const nn::UsedParameter& used : trainer.weights().used_parameters()) {
+  for (const nn::UsedParameter& used : trainer.weights().all_parameters()) {
     const parallel::Parameter& p = *used.parameter;
     ShardShapes shapes{p.name, p.global_shape, {}};
     for (int rank = 0; rank < mesh.size(kTensorAxis); ++rank) {

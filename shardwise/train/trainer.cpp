@@ -57,13 +57,14 @@ Usage usage_since(const comm::Counters& before, double step_ms, const comm::Mesh
 }
 
 /// Allocates the weights and freezes the parameters of --freeze. The values are not set yet.
-std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::Group& group,
-                                                   parallel::Replication replication) {
+std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::Mesh& mesh) {
+  const parallel::Replication replication = replication_of(job.options(), mesh.group(kDataAxis));
   const auto use = replication == parallel::Replication::whole ? model::WeightUse::training
                                                                : model::WeightUse::replicated_training;
-  auto weights =
-      std::make_unique<model::DecoderWeights>(job.config(), group, scalar_type(job.config().dtype), use);
-  for (const nn::UsedParameter& used : weights->used_parameters()) {
+  auto weights = std::make_unique<model::DecoderWeights>(
+      job.config(), mesh.group(kTensorAxis), scalar_type(job.config().dtype), use,
+      layers_of(job.options(), job.config().num_hidden_layers, mesh.coordinate(kPipelineAxis)));
+  for (const nn::UsedParameter& used : weights->all_parameters()) {
     if (job.frozen().parameters.contains(used.parameter->name)) parallel::freeze_(*used.parameter);
   }
   return weights;
@@ -94,8 +95,9 @@ void check_same_start(const Job& job, const comm::Group& group) {
 Trainer::Trainer(const Job& job, const comm::Mesh& mesh)
     : job_(job),
       mesh_(mesh),
-      weights_(new_weights(job, replica(), replication_of(job.options(), replicas()))),
+      weights_(new_weights(job, mesh)),
       model_(bind_to_residual_stream(*weights_, job.options().sequence_parallel)),
+      stage_(model_, *weights_, mesh_.group(kPipelineAxis)),
       data_parallel_(make_data_parallel(model_, job.options(), replicas())),
       load_cost_(load_or_initialize_()),
       optimizer_(weights_->used_parameters(), adamw_options(job.options()), data_parallel_.updated()),
@@ -114,6 +116,7 @@ std::optional<checkpoint::LoadCost> Trainer::load_or_initialize_() {
     if (!directory) weights_->initialize_(job_.options().seed);
   }
   data_parallel_.publish_weights_();
+  if (has_stages()) stage_.publish_tied_weight_();
   return directory ? std::optional(checkpoint::cost_of(stats, *weights_)) : std::nullopt;
 }
 
@@ -138,14 +141,14 @@ nn::Step Trainer::make_step(kernels::RandomKey key) const {
 }
 
 checkpoint::TrainState Trainer::state() const {
-  return {.tensors = state_tensors(optimizer_),
+  return {.tensors = state_tensors(optimizer_, *weights_),
           .step = steps_done_,
           .sequences = sequences_,
           .seed = static_cast<int64_t>(job_.options().seed),
           .seq_len = job_.options().seq_len};
 }
 
-at::Tensor Trainer::micro_batch(int64_t index, const nn::PartGradientsDone* part_done) {
+MicroBatch Trainer::make_micro_batch(int64_t index) const {
   const TrainOptions& o = job_.options();
   const Batch batch = training_batch(job_.windows(), sequences_ + index * o.batch_size, o.batch_size);
   nn::Step step = make_step(nn::masks_key(o.seed, steps_done_, index));
@@ -153,11 +156,16 @@ at::Tensor Trainer::micro_batch(int64_t index, const nn::PartGradientsDone* part
   step.attention_dropout = o.attention_dropout;
   step.recompute = recompute_of(o.recompute);
   step.split_batch = o.split_batch;
-  step.part_gradients_done = part_done;
   nn::LossOptions options(static_cast<double>(tokens_per_step()));
   options.label_smoothing = o.label_smoothing;
   options.z_loss = o.z_loss;
-  const auto loss = model_.loss(batch.ids, batch.labels, options, step);
+  return {batch, step, options};
+}
+
+at::Tensor Trainer::micro_batch(int64_t index, const nn::PartGradientsDone* part_done) {
+  MicroBatch one = make_micro_batch(index);
+  one.step.part_gradients_done = part_done;
+  const auto loss = model_.loss(one.batch.ids, one.batch.labels, one.loss, one.step);
   loss.local().backward();
   return loss.local().detach();
 }
@@ -175,6 +183,9 @@ void Trainer::sum_parts_down_to_(int64_t first) {
 at::Tensor Trainer::run_micro_batches_() {
   at::Tensor loss = at::zeros({1}, at::TensorOptions(at::kDouble).device(replica().device()));
   const base::Range own = micro_batches_of(job_.options(), mesh_.coordinate(kDataAxis));
+  if (has_stages())
+    return stage_.run(own, pipeline_schedule_of(job_.options()),
+                      [this](int64_t index) { return make_micro_batch(index); });
   const bool shards_gradients = data_parallel_.shards_gradients();
   const nn::PartGradientsDone sum_parts = [this](int64_t first) { sum_parts_down_to_(first); };
   for (int64_t i = own.begin; i < own.end; ++i) {
@@ -192,7 +203,7 @@ void Trainer::sum_without_micro_batches_(int64_t count) {
 }
 
 void Trainer::zero_gradients_() {
-  for (const nn::UsedParameter& used : weights_->used_parameters()) parallel::zero_grad_(*used.parameter);
+  for (const nn::UsedParameter& used : weights_->held_parameters()) parallel::zero_grad_(*used.parameter);
 }
 
 void Trainer::verify_replicas(parallel::Held held) const {
@@ -208,11 +219,12 @@ at::Tensor Trainer::sum_over_ranks_(at::Tensor& loss) {
   if (!data_parallel_.shards_gradients()) {
     parallel::sync_gradients_(model_.specs, replica());
     verify_replicas(parallel::Held::gradients);
+    if (has_stages()) stage_.add_tied_gradient_();
     data_parallel_.sum_gradients_();
   }
   if (data_parallel_.replication() == parallel::Replication::whole)
     verify_data_replicas(parallel::Held::gradients);
-  replicas().all_reduce_(loss);
+  stages_and_replicas(mesh_).all_reduce_(loss);
   return parallel::square_norm(model_.specs, replica(), data_parallel_.owned(), world_of(mesh_));
 }
 
@@ -225,12 +237,13 @@ StepHealth Trainer::update_(at::Tensor loss, double learning_rate,
   const at::Tensor sums = at::cat({loss, square_norm}).cpu();
   const StepHealth health{steps_done_ + 1, sums[0].item<double>(), std::sqrt(sums[1].item<double>())};
   try {
-    check_finite(health, model_.specs, world_of(mesh_));
+    check_finite(health, model_.all_specs, world_of(mesh_));
   } catch (...) {
     zero_gradients_();
     throw;
   }
   data_parallel_.finish_update_();
+  if (has_stages() && stage_.trains_tied_weight()) stage_.publish_tied_weight_();
   verify_replicas(parallel::Held::weights);
   verify_data_replicas(parallel::Held::weights);
   return health;
@@ -271,12 +284,12 @@ double Trainer::evaluate() {
     const Batch batch =
         validation_batch(job_.windows(), first, std::min<int64_t>(o.batch_size, windows - first));
     const nn::Step step = make_step(kernels::RandomKey::of(0));
-    loss += model_.loss(batch.ids, batch.labels, static_cast<double>(windows * o.seq_len), step)
-                .local()
-                .item<double>();
+    const nn::LossOptions options(static_cast<double>(windows * o.seq_len));
+    loss += has_stages() ? stage_.evaluate({batch, step, options})
+                         : model_.loss(batch.ids, batch.labels, options, step).local().item<double>();
   }
   at::Tensor sum = at::full({1}, loss, at::TensorOptions(at::kDouble).device(replica().device()));
-  replicas().all_reduce_(sum);
+  stages_and_replicas(mesh_).all_reduce_(sum);
   return sum.item<double>();
 }
 

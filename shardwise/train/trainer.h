@@ -16,6 +16,7 @@
 #include "shardwise/train/overlap_choice.h"
 #include "shardwise/train/record.h"
 #include "shardwise/train/schedule.h"
+#include "shardwise/train/stage_runner.h"
 
 namespace shardwise::train {
 
@@ -52,6 +53,8 @@ class Trainer {
   const parallel::DataParallel& data_parallel() const { return data_parallel_; }
 
  private:
+  /// Returns micro-batch `index` of the step.
+  MicroBatch make_micro_batch(int64_t index) const;
   /// Runs forward and backward of micro-batch `index` of the step; returns its part of the step's loss, on
   /// the device. Calls `part_done` as nn::Step does.
   at::Tensor micro_batch(int64_t index, const nn::PartGradientsDone* part_done);
@@ -80,11 +83,13 @@ class Trainer {
 
   const comm::Group& replica() const { return mesh_.group(kTensorAxis); }
   const comm::Group& replicas() const { return mesh_.group(kDataAxis); }
+  bool has_stages() const { return mesh_.size(kPipelineAxis) > 1; }
 
   const Job& job_;
   comm::Mesh mesh_;
   std::unique_ptr<model::DecoderWeights> weights_;
   BoundModel model_;
+  StageRunner stage_;
   parallel::DataParallel data_parallel_;
   std::optional<checkpoint::LoadCost> load_cost_;
   AdamW optimizer_;

@@ -39,20 +39,13 @@ class Simulator {
     for (size_t stage = 0; stage < actions_.size(); ++stage) {
       result.ended = result.ended && next_[stage] == actions_[stage].size();
       result.time = std::max(result.time, free_at_[stage]);
-      result.in_flight.push_back(most_in_flight_(actions_[stage]));
+      result.in_flight.push_back(pipeline_.most_in_flight(static_cast<int>(stage)));
     }
     return result;
   }
 
  private:
   using Pass = std::tuple<Kind, int64_t, int64_t>;  // of a part of the model and a micro-batch
-
-  static int64_t most_in_flight_(const std::vector<PipelineAction>& actions) {
-    int64_t now = 0, most = 0;
-    for (const PipelineAction& action : actions)
-      most = std::max(most, now += action.kind == Kind::forward ? 1 : -1);
-    return most;
-  }
 
   /// Returns when the input of a pass is there; −1 if it is not computed yet.
   int64_t input_at_(Kind kind, int64_t part, int64_t micro_batch) const {

@@ -1,4 +1,4 @@
-// `shardwise train --dp` as a program: how many replicas it has, and what they send and hold.
+// `shardwise train --dp` and `--pp` as a program: how many replicas it has, and what ranks send and hold.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -58,6 +58,79 @@ TEST_F(TrainReplicas, ListsReplicasAndWarnsOfIdleOnes) {
   Program busy(argv({"--dp", "2"}), kOneThread);
   expect_success(busy);
   EXPECT_FALSE(contains(busy.errors(), "should be")) << busy.errors();
+}
+
+TEST_F(TrainReplicas, SentBytesOfStagesMatchThePlan) {
+  using Flags = std::vector<std::string>;
+  config::Config config = small_byte_config();
+  config.num_hidden_layers = 5;
+  for (const bool tied : {false, true}) {
+    config.tie_word_embeddings = tied;
+    scratch_.put("config.json", config::to_json(config));
+    for (const Flags& mesh : {Flags{"--pp", "2"},
+                              {"--pp", "5"},
+                              {"--pp", "2", "--tp", "2"},
+                              {"--pp", "2", "--tp", "2", "--no-sequence-parallel"},
+                              {"--pp", "3", "--dp", "2"},
+                              {"--pp", "2", "--dp", "2", "--tp", "2", "--zero", "0"}}) {
+      for (const Flags& more : {Flags{"--recompute", "full"},
+                                {"--freeze", "model.embed_tokens.weight"},
+                                {"--freeze", "model.layers.0.*", "model.layers.1.*", "model.layers.2.*"}}) {
+        Flags flags = {"--json", "--grad-accum", "3"};
+        flags.insert(flags.end(), mesh.begin(), mesh.end());
+        flags.insert(flags.end(), more.begin(), more.end());
+        SCOPED_TRACE(::testing::PrintToString(flags) + (tied ? " tied" : ""));
+        Program program(argv(flags), kOneThread);
+        expect_success(program);
+        for (const json& rank : ranks_in(program.output())) {
+          EXPECT_GT(rank["comm_bytes"], 0);
+          EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(TrainReplicas, MemoryOfStagesMatchesThePlan) {
+  using Flags = std::vector<std::string>;
+  config::Config config = small_byte_config();
+  config.num_hidden_layers = 6;
+  config.hidden_size = 96;  // rotary tables, which are not planned, are then below a hundredth
+  config.intermediate_size = 211;
+  for (const bool tied : {false, true}) {
+    config.tie_word_embeddings = tied;
+    scratch_.put("config.json", config::to_json(config));
+    for (const Flags& flags : {Flags{"--pp", "2"},
+                               {"--pp", "3", "--pp-layers", "1,3,2"},
+                               {"--pp", "2", "--tp", "2"},
+                               {"--pp", "2", "--tp", "2", "--no-sequence-parallel"},
+                               {"--pp", "2", "--dp", "2"},
+                               {"--pp", "2", "--dp", "2", "--zero", "0"},
+                               {"--pp", "2", "--recompute", "full"},
+                               {"--pp", "2", "--dtype", "bf16"},
+                               {"--pp", "2", "--freeze", "model.layers.0.*"}}) {
+      Flags all = {"--json", "--grad-accum", "6"};
+      all.insert(all.end(), flags.begin(), flags.end());
+      SCOPED_TRACE(::testing::PrintToString(all) + (tied ? " tied" : ""));
+      Program program(argv(all), kOneThread);
+      expect_success(program);
+      for (const json& rank : ranks_in(program.output())) {
+        const double expected = rank["expected_peak_memory_bytes"];
+        EXPECT_NEAR(rank["peak_memory_bytes"], expected, 0.02 * expected);
+      }
+    }
+  }
+}
+
+TEST_F(TrainReplicas, ListsStagesAndWarnsOfIdleOnes) {
+  Program program(argv({"--pp", "2", "--dp", "2", "--grad-accum", "3"}), kOneThread);
+  expect_success(program);
+  EXPECT_PRED2(contains, program.errors(), "\n           0  0 to 1     embedding, 0");
+  EXPECT_PRED2(contains, program.errors(), "\n           1  2 to 3     1, last norm and head");
+  EXPECT_PRED2(contains, program.errors(), "\n             1  1, 3       2 ");
+  EXPECT_PRED2(
+      contains, program.errors(),
+      "--grad-accum should be at least --dp x --pp, or a stage is idle most of the time; got 3 and 2 x 2");
 }
 
 TEST_F(TrainReplicas, SentBytesAndMemoryOfReplicasMatchThePlan) {

@@ -255,21 +255,26 @@ TEST_F(MultiNodeTraining, MatchesTheLossesOfOneNodeOnUnevenNodes) {
   expect_losses_of_one_node(3, {});
 }
 
-TEST_F(MultiNodeTraining, ReplicasMatchOneNodeAndSendThePlannedBytes) {
-  struct Replicas {
-    int dp, tp;
-    const char* zero;
+TEST_F(MultiNodeTraining, ReplicasAndStagesMatchOneNodeAndSendThePlannedBytes) {
+  struct Run {
+    int ranks, tp;
+    std::vector<std::string> flags;
   };
-  for (const auto& [dp, tp, zero] :
-       {Replicas{2, 2, "1"}, Replicas{3, 1, "1"}, Replicas{3, 1, "2"}}) {  // 3: their group has two nodes
-    const std::vector<std::string> more = {
-        "--dp", std::to_string(dp), "--grad-accum", "4", "--json", "--dtype", "fp64", "--zero", zero};
-    Program one_node(train(tp, scratch_ / "one_node", more), environment());
+  for (const Run& run : {Run{4, 2, {"--dp", "2"}},
+                         {3, 1, {"--dp", "3"}},  // their group has two nodes
+                         {3, 1, {"--dp", "3", "--zero", "2"}},
+                         {4, 2, {"--pp", "2"}}}) {
+    std::vector<std::string> more = {"--grad-accum", "4", "--json", "--dtype", "fp64"};
+    more.insert(more.end(), run.flags.begin(), run.flags.end());
+    SCOPED_TRACE(::testing::PrintToString(more));
+    Program one_node(train(run.tp, scratch_ / "one_node", more), environment());
     expect_success(one_node);
-    Program multi_node(mpirun(dp * tp, train(tp, scratch_ / "multi_node", more)),
+    Program multi_node(mpirun(run.ranks, train(run.tp, scratch_ / "multi_node", more)),
                        environment({"SHARDWISE_NODES=2"}));
     expect_success(multi_node);
-    EXPECT_EQ(lines_with(multi_node.errors(), "each replica has a copy of the weights"), 1);
+    const bool has_replicas = run.flags[0] == "--dp";
+    EXPECT_EQ(lines_with(multi_node.errors(), "each replica has a copy of the weights"),
+              has_replicas ? 1 : 0);
     expect_close(losses_in(scratch_ / "multi_node"), losses_in(scratch_ / "one_node"), 1e-10);
     const nlohmann::json printed = nlohmann::json::parse(multi_node.output());
     for (const nlohmann::json& rank : printed.at("ranks"))

@@ -1,37 +1,22 @@
 // Steps of replicas that are split over tensor-parallel ranks, against those of one rank, in fp64.
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
-
-#include <cmath>
 #include <cstdio>
-#include <map>
 
-#include "shardwise/train/trainer.h"
 #include "tests/support/error_text.h"
-#include "tests/train/runs.h"
+#include "tests/train/one_rank.h"
 
 namespace shardwise::train::data_parallel_test {
 namespace {
 
-using at::Tensor;
+using testing::expect_steps_of;
+using testing::kExact;
 using testing::on_run_ranks;
+using testing::Reference;
+using testing::reference_of;
 using testing::run_job;
 using testing::Scratch;
 using testing::TestRun;
 
-constexpr double kExact = 1e-10;  // relative, of fp64 sums in another order
 constexpr int kMostRanks = 8;
-
-/// What a rank has of one parameter after a run.
-struct Trained {
-  Tensor value, exp_avg, exp_avg_sq;
-};
-
-/// The steps of one rank and what it has after them, by parameter.
-struct Reference {
-  std::vector<StepRecord> records;
-  std::map<std::string, Trained> trained;
-};
 
 /// Returns three steps of five micro-batches of a model with uneven shards and replicated KV heads.
 TrainOptions run_options(const Scratch& scratch) {
@@ -48,55 +33,6 @@ TrainOptions run_options(const Scratch& scratch) {
   return options;
 }
 
-std::map<std::string, Trained> trained_by(const Trainer& trainer) {
-  std::map<std::string, Trained> all;
-  for (const ParameterState& state : trainer.optimizer().state())
-    all[state.parameter->name] = {state.parameter->value.detach(), state.exp_avg, state.exp_avg_sq};
-  return all;
-}
-
-Reference reference_of(const TrainOptions& options) {
-  const Job job(options);
-  Reference reference;
-  on_run_ranks(options, [&](const comm::Mesh& mesh) {
-    Trainer trainer(job, mesh);
-    while (trainer.steps_done() < options.steps) reference.records.push_back(trainer.step());
-    for (const auto& [name, of] : trained_by(trainer))
-      reference.trained[name] = {of.value.clone(), of.exp_avg.clone(), of.exp_avg_sq.clone()};
-  });
-  return reference;
-}
-
-/// Returns the shard of a tensor-parallel rank.
-Tensor shard_of(const Tensor& full, const parallel::Parameter& parameter, int rank) {
-  if (parameter.rule.is_replicated()) return full;
-  std::vector<Tensor> pieces;
-  for (const base::ShardRule::Piece& piece : parameter.rule.pieces(rank))
-    pieces.push_back(full.narrow(parameter.rule.dim, piece.global_begin, piece.size));
-  return at::cat(pieces, parameter.rule.dim);
-}
-
-/// Returns the largest difference between rows of a shard, `local`, and those of the full tensor's shard,
-/// relative to the largest element.
-double difference(const Tensor& local, const Tensor& shard, const base::Range& rows) {
-  if (local.numel() == 0 && rows.size() * shard.numel() == 0) return 0;
-  const double scale = std::max(shard.abs().max().item<double>(), 1e-30);
-  return (local - shard.narrow(0, rows.begin, rows.size())).abs().max().item<double>() / scale;
-}
-
-void expect_reference(const Trainer& trainer, const Reference& reference, int tp_rank) {
-  for (const ParameterState& state : trainer.optimizer().state()) {
-    const parallel::Parameter& parameter = *state.parameter;
-    const Trained& full = reference.trained.at(parameter.name);
-    const auto expect_near = [&](const Tensor& local, const Tensor& of_one_rank, const base::Range& rows) {
-      EXPECT_LT(difference(local, shard_of(of_one_rank, parameter, tp_rank), rows), kExact) << parameter.name;
-    };
-    expect_near(parameter.value.detach(), full.value, {0, parameter.size(0)});
-    expect_near(state.exp_avg, full.exp_avg, state.rows);
-    expect_near(state.exp_avg_sq, full.exp_avg_sq, state.rows);
-  }
-}
-
 /// What replicas split, and whether they share the weights.
 struct Splitting {
   int64_t zero;
@@ -107,22 +43,6 @@ constexpr Splitting kSplittings[] = {{0, "off"}, {1, "off"}, {1, "auto"}, {2, "o
 void apply(const Splitting& splitting, TrainOptions& options) {
   options.zero = splitting.zero;
   options.shared_weights = splitting.shared_weights;
-}
-
-/// Runs `options` and compares every step, and in the end every weight and state.
-void expect_steps_of(const Reference& reference, const TrainOptions& options) {
-  const Job job(options);
-  on_run_ranks(options, [&](const comm::Mesh& mesh) {
-    Trainer trainer(job, mesh);
-    for (const StepRecord& expected : reference.records) {
-      const StepRecord record = trainer.step();
-      EXPECT_NEAR(record.loss, expected.loss, kExact * expected.loss);
-      EXPECT_NEAR(record.grad_norm, expected.grad_norm, kExact * expected.grad_norm);
-      EXPECT_EQ(record.tokens, expected.tokens);
-      EXPECT_EQ(std::ssize(record.usage), options.ranks());
-    }
-    expect_reference(trainer, reference, mesh.coordinate("tp"));
-  });
 }
 
 TEST(DataParallel, EveryMeshHasTheStepsOfOneRank) {

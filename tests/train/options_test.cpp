@@ -48,8 +48,8 @@ TEST(Options, ReplicasSplitWhatCanBeSplit) {
   options.split_batch = true;
   EXPECT_EQ(
       refused(),
-      "train: --zero 2 sums the gradients of a block when its backward is done; got --split-batch too, which "
-      "runs two backwards at once");
+      "train: --zero 2 sums the gradients of a block when its backward is done, and needs one that runs "
+      "alone; got --split-batch too, which runs several micro-batches at once");
 }
 
 }  // namespace
