@@ -101,7 +101,12 @@ void add_rank_flags(Flags& flags, TrainOptions& o, std::optional<int64_t>& dp,
       "--pp,--pipeline-model-parallel-size N", o.pp,
       "pipeline stages, each of an equal share of the layers; micro-batches go through them one behind "
       "the other [1]");
-  flags.value("--pp-layers N,...", pp_layers, "the number of layers of each stage [as even as possible]");
+  flags.value(
+      "--virtual-stages,--num-virtual-stages-per-pipeline-rank N", o.virtual_stages,
+      "parts of the model that each stage has, in turn with the other stages (interleaved 1F1B): stages are "
+      "idle for an N-th of the time, and send N times as much [1]");
+  flags.value("--pp-layers N,...", pp_layers,
+              "the number of layers of each part of the model [as even as possible]");
   flags.value(
       "--pp-schedule NAME", o.pp_schedule,
       "the order of a stage's forwards and backwards: 1f1b: in turn, which saves activations of at most --pp "

@@ -24,6 +24,7 @@ plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh, int st
   const parallel::Replication replication = train::replication_of(o, mesh.group(train::kDataAxis));
   const bool shares_memory = ranks_share_memory(mesh.group(train::kTensorAxis));
   const auto stages = static_cast<int>(o.pp);
+  const std::vector<base::Range> runs = train::layers_of(o, job.config().num_hidden_layers, stage);
   return {.config = job.config(),
           .tp = static_cast<int>(o.tp),
           .dp = static_cast<int>(o.dp),
@@ -42,8 +43,8 @@ plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh, int st
           .has_dropout = o.dropout > 0,
           .frozen = {job.config(), job.frozen().parameters},
           .wgrad_operand_bytes = kernels::weight_gradient_operand_bytes(),
-          .stage = stages == 1 ? std::nullopt
-                               : std::optional(train::layers_of(o, job.config().num_hidden_layers, stage)),
+          .stage = stages == 1 ? std::nullopt : std::optional(runs.front()),
+          .later_chunks = {runs.begin() + 1, runs.end()},
           .pp = stages,
           .stage_index = stage};
 }
@@ -134,11 +135,13 @@ std::string stages_table(const train::Job& job) {
   const train::TrainOptions& o = job.options();
   std::string table = "train: stage  ranks      layers";
   for (int stage = 0; stage < o.pp; ++stage) {
-    const base::Range layers = train::layers_of(o, job.config().num_hidden_layers, stage);
+    std::string layers;
+    for (const base::Range& run : train::layers_of(o, job.config().num_hidden_layers, stage))
+      layers += (layers.empty() ? "" : ", ") + numbers_text(run);
     const int64_t ranks = o.dp * o.tp;
-    table += fmt::format("\n{:>12}  {:<9}  {}{}{}", stage, numbers_text({stage * ranks, (stage + 1) * ranks}),
-                         stage == 0 ? "embedding, " : "", numbers_text(layers),
-                         stage == o.pp - 1 ? ", last norm and head" : "");
+    table +=
+        fmt::format("\n{:>12}  {:<9}  {}{}{}", stage, numbers_text({stage * ranks, (stage + 1) * ranks}),
+                    stage == 0 ? "embedding, " : "", layers, stage == o.pp - 1 ? ", last norm and head" : "");
   }
   return table;
 }
@@ -170,9 +173,9 @@ namespace {
 /// Returns the peak of a tensor-parallel rank of a stage's first replica.
 plan::Peak planned_peak(const plan::Workload& workload, const train::TrainOptions& options, int part) {
   if (workload.pp == 1) return plan::training_peak(workload, part);
-  const base::Pipeline pipeline{workload.pp, /*chunks=*/1, train::most_micro_batches(options),
-                                train::pipeline_schedule_of(options)};
-  return plan::stage_peak(workload, part, pipeline.most_in_flight(workload.stage_index));
+  return plan::stage_peak(workload, part,
+                          {workload.pp, options.virtual_stages, train::most_micro_batches(options),
+                           train::pipeline_schedule_of(options)});
 }
 
 }  // namespace

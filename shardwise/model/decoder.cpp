@@ -116,7 +116,8 @@ Allocated allocated(const DecoderWeights& weights, bool is_held) {
 }
 
 bool has_block(const DecoderWeights& weights, int64_t layer) {
-  return weights.stage().begin <= layer && layer < weights.stage().end;
+  return std::ranges::any_of(weights.stage(),
+                             [&](const base::Range& run) { return run.begin <= layer && layer < run.end; });
 }
 
 /// Whether the rank is of the last stage of several, with a head that is tied to the first one's embedding.
@@ -184,12 +185,12 @@ const config::Config& checked(const config::Config& config, const comm::Group& g
 }  // namespace
 
 DecoderWeights::DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype,
-                               WeightUse use, std::optional<base::Range> stage)
+                               WeightUse use, std::vector<base::Range> stage)
     : config_(checked(config, group)),
       group_(group),
       dtype_(dtype),
       use_(use),
-      stage_(stage.value_or(base::Range{0, config.num_hidden_layers})),
+      stage_(stage.empty() ? std::vector{base::Range{0, config.num_hidden_layers}} : std::move(stage)),
       layout_(config::make_layout(config, group.size())),
       table_(config, layout_),
       embedding_(make_embedding({*this})),
@@ -218,8 +219,9 @@ nn::UsedParameters DecoderWeights::held_parameters() const {
   return held;
 }
 
-std::span<const BlockLayers> DecoderWeights::blocks() const {
-  return std::span(blocks_).subspan(size_t(stage_.begin), size_t(stage_.size()));
+std::span<const BlockLayers> DecoderWeights::blocks(size_t chunk) const {
+  const base::Range& run = stage_.at(chunk);
+  return std::span(blocks_).subspan(size_t(run.begin), size_t(run.size()));
 }
 
 template <nn::ResidualStream Stream>
@@ -299,9 +301,9 @@ nn::Placed<Stream> Decoder<Stream>::embedded(const at::Tensor& ids, const nn::St
 }
 
 template <nn::ResidualStream Stream>
-nn::DeferredReduction<Stream> Decoder<Stream>::run_blocks(nn::Placed<Stream> stream,
+nn::DeferredReduction<Stream> Decoder<Stream>::run_blocks(nn::Placed<Stream> stream, size_t chunk,
                                                           const nn::Step& step) const {
-  const std::span<const BlockLayers> blocks = weights_.blocks();
+  const std::span<const BlockLayers> blocks = weights_.blocks(chunk);
   if constexpr (std::is_same_v<Stream, nn::Invariant>) {
     if (step.split_batch && at::GradMode::is_enabled()) {
       nn::SplitBatch halves(std::move(stream), step);
@@ -314,19 +316,20 @@ nn::DeferredReduction<Stream> Decoder<Stream>::run_blocks(nn::Placed<Stream> str
     report_when_done(x, step, part_of(block));
     x = nn::run_block(block, std::move(x), step, &observer_);
   }
-  report_when_done(x, step, weights_.stage().end + 1);
+  report_when_done(x, step, weights_.stage()[chunk].end + 1);
   return x;
 }
 
 template <nn::ResidualStream Stream>
-nn::Placed<Stream> Decoder<Stream>::through_blocks(nn::Placed<Stream> x, const nn::Step& step) const {
-  return run_blocks(std::move(x), step).reduced(step);
+nn::Placed<Stream> Decoder<Stream>::through_blocks(nn::Placed<Stream> x, size_t chunk,
+                                                   const nn::Step& step) const {
+  return run_blocks(std::move(x), chunk, step).reduced(step);
 }
 
 /// Returns the residual stream after the last block, before the final norm.
 template <nn::ResidualStream Stream>
 nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, const nn::Step& step) const {
-  return run_blocks(embedded(ids, step), step);
+  return run_blocks(embedded(ids, step), /*chunk=*/0, step);
 }
 
 template <nn::ResidualStream Stream>

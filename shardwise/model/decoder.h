@@ -28,10 +28,11 @@ class DecoderWeights {
  public:
   /// Allocates uninitialized weights, except packed ones, which `initialize_` or a checkpoint allocates, and
   /// those of replicated_training; fill them with one of these. Weights that the config quantizes are packed;
-  /// all other weights and the activations have `dtype`. `stage`: the blocks of a pipeline stage; the first
-  /// one has the embeddings too, the last one final norm and head. Nullopt: all.
+  /// all other weights and the activations have `dtype`. `stage`: the runs of blocks, ascending, of a
+  /// pipeline stage; the stage with the first block has the embeddings too, that with the last one final norm
+  /// and head. Empty: all blocks.
   DecoderWeights(const config::Config& config, const comm::Group& group, at::ScalarType dtype,
-                 WeightUse use = WeightUse::training, std::optional<base::Range> stage = std::nullopt);
+                 WeightUse use = WeightUse::training, std::vector<base::Range> stage = {});
   DecoderWeights(const DecoderWeights&) = delete;
 
   /// Draws every weight from `seed`, with the same values at every tp size: normal(0, initializer_range),
@@ -61,12 +62,12 @@ class DecoderWeights {
   parallel::ParameterPtr tied_copy() const;
   /// Returns used_parameters, and then tied_copy if there is one.
   nn::UsedParameters held_parameters() const;
-  /// Returns the stage's blocks, in the order of the forward.
-  std::span<const nn::BlockLayers> blocks() const;
-  /// Returns the numbers of these blocks.
-  const base::Range& stage() const { return stage_; }
-  bool has_embedding() const { return stage_.begin == 0; }
-  bool has_head() const { return stage_.end == config_.num_hidden_layers; }
+  /// Returns the blocks of one run of the stage, in the order of the forward.
+  std::span<const nn::BlockLayers> blocks(size_t chunk = 0) const;
+  /// Returns the numbers of the stage's blocks, run by run.
+  const std::vector<base::Range>& stage() const { return stage_; }
+  bool has_embedding() const { return stage_.front().begin == 0; }
+  bool has_head() const { return stage_.back().end == config_.num_hidden_layers; }
   /// Returns up to how many rows of one forward have the bits that each row has alone.
   int64_t rows_with_equal_bits() const;
   /// Returns the parameter specs for the optimizer. The residual stream type determines which gradients are
@@ -88,7 +89,7 @@ class DecoderWeights {
   comm::Group group_;
   at::ScalarType dtype_;
   WeightUse use_;
-  base::Range stage_;
+  std::vector<base::Range> stage_;
   config::Layout layout_;
   config::ParameterTable table_;
   nn::VocabParallelEmbedding embedding_;
@@ -129,15 +130,15 @@ class Decoder {
   /// The same in three parts, for the stages of a pipeline: each may have any of them. Computes the residual
   /// stream before the first block. Errors: those of logits.
   nn::Placed<Stream> embedded(const at::Tensor& ids, const nn::Step& step) const;
-  /// Runs the stage's blocks on the residual stream, [s, b, h] or [s/t, b, h].
-  nn::Placed<Stream> through_blocks(nn::Placed<Stream> x, const nn::Step& step) const;
+  /// Runs a run of the stage's blocks on the residual stream, [s, b, h] or [s/t, b, h].
+  nn::Placed<Stream> through_blocks(nn::Placed<Stream> x, size_t chunk, const nn::Step& step) const;
   /// Computes the cross-entropy of the residual stream after the last block. Errors: those of
   /// nn::linear_cross_entropy.
   nn::Placed<nn::Invariant> loss_of(nn::Placed<Stream> x, const at::Tensor& labels,
                                     const nn::LossOptions& options, const nn::Step& step) const;
 
  private:
-  nn::DeferredReduction<Stream> run_blocks(nn::Placed<Stream> x, const nn::Step& step) const;
+  nn::DeferredReduction<Stream> run_blocks(nn::Placed<Stream> x, size_t chunk, const nn::Step& step) const;
   nn::DeferredReduction<Stream> hidden(const at::Tensor& ids, const nn::Step& step) const;
   nn::Placed<Stream> head_input(const at::Tensor& ids, const nn::Step& step) const;
   const DecoderWeights& weights_;

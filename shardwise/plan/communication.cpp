@@ -167,8 +167,9 @@ Passes head_communication(const Workload& workload, int rank) {
 Passes micro_batch_communication(const Workload& workload, int rank) {
   Passes passes;
   if (workload.has_embedding()) passes = passes + embedding_communication(workload, rank);
-  for (int64_t layer = workload.blocks().begin; layer < workload.blocks().end; ++layer)
-    passes = passes + block_communication(workload, rank, layer);
+  for (const Workload& chunk : workload.chunks())
+    for (int64_t layer = chunk.blocks().begin; layer < chunk.blocks().end; ++layer)
+      passes = passes + block_communication(workload, rank, layer);
   if (workload.has_head()) passes = passes + head_communication(workload, rank);
   return passes;
 }
@@ -227,8 +228,8 @@ Collectives replica_communication(const Workload& workload, int rank, int replic
 
 namespace {
 
-/// Returns true if the embedding, or a block before the stage, is trained.
-bool is_trained_before_stage(const Workload& workload) {
+/// Returns true if the embedding, or a block before the first of the workload, is trained.
+bool is_trained_before(const Workload& workload) {
   for (const config::ParameterInfo& parameter : config::ParameterTable(workload.config, workload.layout()))
     if (part_of(parameter, workload) <= workload.blocks().begin && !workload.frozen.contains(parameter.name))
       return true;
@@ -246,9 +247,11 @@ StageMessages stage_messages(const Workload& workload, int rank, int64_t micro_b
   };
   if (workload.pp == 1) return messages;
   const int64_t stream = rank_shard(workload, rank).residual_rows * workload.config.hidden_size;
-  if (!workload.has_head()) send(micro_batches, stream, workload.element_bytes);
-  if (!workload.has_embedding() && is_trained_before_stage(workload))
-    send(micro_batches, stream, workload.element_bytes);
+  for (const Workload& chunk : workload.chunks()) {
+    if (!chunk.has_head()) send(micro_batches, stream, workload.element_bytes);
+    if (!chunk.has_embedding() && is_trained_before(chunk))
+      send(micro_batches, stream, workload.element_bytes);
+  }
   const bool is_trained = !workload.frozen.contains("model.embed_tokens.weight");
   if (!workload.config.tie_word_embeddings || !is_trained) return messages;
   const int64_t tied = workload.layout().vocab.range(rank).size() * workload.config.hidden_size;

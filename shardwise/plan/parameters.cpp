@@ -1,5 +1,7 @@
 #include "shardwise/plan/parameters.h"
 
+#include <algorithm>
+
 #include "shardwise/config/parameters.h"
 #include "shardwise/plan/sizes.h"
 
@@ -47,8 +49,11 @@ base::TensorRows local_rows(const ParameterInfo& parameter, const Workload& work
 
 /// Every parameter outside the blocks is on the first stage or on the last; a tied head is on both.
 bool is_on_stage(const ParameterInfo& parameter, const Workload& workload) {
+  const auto has_block = [&](const base::Range& run) {
+    return run.begin <= *parameter.block && *parameter.block < run.end;
+  };
   if (parameter.block)
-    return workload.blocks().begin <= *parameter.block && *parameter.block < workload.blocks().end;
+    return has_block(workload.blocks()) || std::ranges::any_of(workload.later_chunks, has_block);
   const std::string module = config::module_name(parameter.name);
   if (module == "embed_positions") return workload.has_embedding();
   if (module == "embed_tokens")

@@ -1,6 +1,8 @@
 #include "shardwise/plan/peak.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "shardwise/plan/communication.h"
 #include "shardwise/plan/transient_buffers.h"
@@ -98,18 +100,18 @@ int64_t shared_states(const Workload& workload, const ModelStates& states) {
          (workload.weight_pool() == Pool::symmetric_heap ? states.weights - states.tied_weight : 0);
 }
 
-/// Returns what the other micro-batches in flight have saved; the outputs of all, which a stage that is not
-/// the last one keeps until it receives their gradients; and a message to another stage, in the heap that
-/// they share.
-Allocations saved_in_flight(const Workload& workload, int rank, int64_t in_flight) {
-  Allocations saved = named(saved_before_each(workload, rank).back());
-  for (Allocation& allocation : saved) allocation.bytes *= in_flight - 1;
-  if (!workload.has_head())
-    saved.push_back(
-        {"outputs of the stage", in_flight * Sizes(workload, rank).local_hidden(), Pool::private_memory});
-  saved.push_back({"message to a stage", stage_messages(workload, rank, /*micro_batches=*/1).largest_bytes,
-                   workload.pool_between(workload.pp)});
+/// Returns what a micro-batch in flight has saved in one run of blocks, with the output that a stage keeps
+/// until it receives its gradient.
+Allocations saved_by_chunk(const Workload& chunk, int rank) {
+  Allocations saved = named(saved_before_each(chunk, rank).back());
+  if (!chunk.has_head())
+    saved.push_back({"output of the stage", Sizes(chunk, rank).local_hidden(), Pool::private_memory});
   return saved;
+}
+
+void append_times(Allocations& sum, int64_t times, const Allocations& one) {
+  for (const Allocation& allocation : one)
+    sum.push_back({allocation.name, times * allocation.bytes, allocation.pool});
 }
 
 Peak peak_among(const MemorySnapshots& snapshots, const Workload& workload, int rank) {
@@ -128,11 +130,29 @@ Peak training_peak(const Workload& workload, int rank) {
   return peak_among(peak_candidates(workload, rank), workload, rank);
 }
 
-Peak stage_peak(const Workload& workload, int rank, int64_t in_flight) {
-  MemorySnapshots passes;
-  append(passes, pass_candidates(workload, rank), saved_in_flight(workload, rank, in_flight));
-  passes.push_back(optimizer_snapshot(workload));
-  return peak_among(passes, workload, rank);
+Peak stage_peak(const Workload& workload, int rank, const base::Pipeline& pipeline) {
+  const std::vector<Workload> chunks = workload.chunks();
+  const Allocation message{"message to a stage",
+                           stage_messages(workload, rank, /*micro_batches=*/1).largest_bytes,
+                           workload.pool_between(workload.pp)};
+  MemorySnapshots snapshots = {optimizer_snapshot(workload)};
+  std::vector<int64_t> in_flight(chunks.size(), 0);
+  std::set<std::pair<std::vector<int64_t>, size_t>> seen;  // many actions have the same memory
+  for (const base::PipelineAction& action : pipeline.actions(workload.stage_index)) {
+    const auto number = static_cast<size_t>(action.chunk);
+    const bool is_forward = action.kind == base::PipelineAction::Kind::forward;
+    if (!is_forward) --in_flight[number];
+    if (seen.emplace(in_flight, number).second) {
+      Allocations others = {message};
+      for (size_t i = 0; i < chunks.size(); ++i)
+        append_times(others, in_flight[i], saved_by_chunk(chunks[i], rank));
+      if (!chunks[number].has_head())
+        others.push_back({"output of the stage", Sizes(workload, rank).local_hidden(), Pool::private_memory});
+      append(snapshots, pass_candidates(chunks[number], rank), others);
+    }
+    if (is_forward) ++in_flight[number];
+  }
+  return peak_among(snapshots, workload, rank);
 }
 
 Peak peak_of_replica(Peak first, const Workload& workload, int rank, int replica) {

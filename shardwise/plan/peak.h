@@ -6,6 +6,7 @@
 // gradients. Internal buffers of vendor GEMMs, rotary tables and the like are left out: tests require the
 // result to be within 1 % of what allocators count.
 #pragma once
+#include "shardwise/base/pipeline.h"
 #include "shardwise/plan/snapshots.h"
 
 namespace shardwise::plan {
@@ -34,9 +35,9 @@ struct Peak {
 };
 /// Returns the peak of one rank of the first replica. Errors: those of Workload::validate_rank.
 Peak training_peak(const Workload& workload, int rank);
-/// Returns the peak of one rank of a pipeline stage of the first replica that saves the activations of at
-/// most `in_flight` micro-batches, at least 1 (base::Pipeline::most_in_flight).
-Peak stage_peak(const Workload& workload, int rank, int64_t in_flight);
+/// Returns the peak of one rank of a pipeline stage of the first replica, which runs the stage's actions of
+/// `pipeline`. Messages that wait for a slow peer are not counted.
+Peak stage_peak(const Workload& workload, int rank, const base::Pipeline& pipeline);
 /// Returns the peak of the same rank of another replica, which differs in its states; from 0 to dp − 1.
 Peak peak_of_replica(Peak first, const Workload& workload, int rank, int replica);
 

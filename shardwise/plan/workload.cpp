@@ -87,6 +87,15 @@ void Workload::validate() const {
   frozen.validate(config);
 }
 
+std::vector<Workload> Workload::chunks() const {
+  std::vector<Workload> all(1 + later_chunks.size(), *this);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i > 0) all[i].stage = later_chunks[i - 1];
+    all[i].later_chunks.clear();
+  }
+  return all;
+}
+
 void Workload::validate_rank(int rank) const {
   validate();
   TORCH_CHECK_VALUE(rank >= 0 && rank < tp, "plan: rank must be in [0, tp); got ", rank, " with tp ", tp,

@@ -58,18 +58,23 @@ struct Workload {
   /// The blocks of one pipeline stage; nullopt: all. The first stage has the embeddings too, the last one
   /// final norm and head, and a copy of the embedding if it is the head.
   std::optional<base::Range> stage = {};
-  int pp = 1;           // the stages of the pipeline
-  int stage_index = 0;  // which of them has the blocks of `stage`
+  std::vector<base::Range> later_chunks = {};  // further runs of blocks of an interleaved stage
+  int pp = 1;                                  // the stages of the pipeline
+  int stage_index = 0;                         // which of them has the blocks of `stage`
 
   /// Returns the positions of a context-parallel rank: two of 2·cp chunks, the first one and the last one,
   /// the second one and the last but one, and so on, so that all ranks have as many visible keys.
   int64_t positions() const { return cp == 1 ? sequence_length : 2 * ((sequence_length - 1) / (2 * cp) + 1); }
-  /// Returns the blocks that the ranks hold.
+  /// Returns the blocks that the ranks hold, of an interleaved stage the first run.
   base::Range blocks() const { return stage.value_or(base::Range{0, config.num_hidden_layers}); }
   /// Returns true if the ranks hold the embeddings.
   bool has_embedding() const { return blocks().begin == 0; }
   /// Returns true if the ranks hold final norm and head.
-  bool has_head() const { return blocks().end == config.num_hidden_layers; }
+  bool has_head() const {
+    return (later_chunks.empty() ? blocks() : later_chunks.back()).end == config.num_hidden_layers;
+  }
+  /// Returns the workloads of the runs of blocks of an interleaved stage, each alone.
+  std::vector<Workload> chunks() const;
 
   /// Bytes per element of main gradients, optimizer states, and the statistics that norms, attention and loss
   /// save per row.

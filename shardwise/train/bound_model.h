@@ -19,7 +19,7 @@ struct BoundModel {
 
   // The parts of the loss that pipeline stages have (model::Decoder), on this rank's tensors.
   std::function<at::Tensor(const at::Tensor& ids, const nn::Step& step)> embedded;
-  std::function<at::Tensor(const at::Tensor& x, const nn::Step& step)> through_blocks;
+  std::function<at::Tensor(const at::Tensor& x, size_t chunk, const nn::Step& step)> through_blocks;
   std::function<at::Tensor(const at::Tensor& x, const at::Tensor& labels, const nn::LossOptions& options,
                            const nn::Step& step)>
       loss_of;
@@ -40,8 +40,8 @@ BoundModel bind_to(const model::DecoderWeights& weights) {
       .all_specs = nn::specs_of<Stream>(weights.all_parameters()),
       .embedded = [model](const Tensor& ids, const Step& step) { return model.embedded(ids, step).local(); },
       .through_blocks =
-          [model](const Tensor& x, const Step& step) {
-            return model.through_blocks(Placed<Stream>(x), step).local();
+          [model](const Tensor& x, size_t chunk, const Step& step) {
+            return model.through_blocks(Placed<Stream>(x), chunk, step).local();
           },
       .loss_of =
           [model](const Tensor& x, const Tensor& labels, const LossOptions& options, const Step& step) {

@@ -83,8 +83,9 @@ std::string run_dtype(const TrainOptions& options, const std::optional<path>& re
 
 /// Checks that every pipeline stage has layers.
 void check_layers(const TrainOptions& options, int64_t layers) {
-  TORCH_CHECK_VALUE(options.pp <= layers, "train: --pp must be at most the number of layers, ", layers,
-                    "; got ", options.pp, " [SW0875]");
+  TORCH_CHECK_VALUE(options.pp <= layers / options.virtual_stages,
+                    "train: --pp x --virtual-stages must be at most the number of layers, ", layers, "; got ",
+                    options.pp, " x ", options.virtual_stages, " [SW0875]");
   const int64_t sum = std::accumulate(options.pp_layers.begin(), options.pp_layers.end(), int64_t{0});
   TORCH_CHECK_VALUE(options.pp_layers.empty() || sum == layers,
                     "train: --pp-layers must add up to the number of layers, ", layers, "; got ", sum,

@@ -43,11 +43,15 @@ const comm::Group& stages_and_replicas(const comm::Mesh& mesh) {
   return mesh.group(loss_axes());
 }
 
-base::Range layers_of(const TrainOptions& options, int64_t layers, int stage) {
-  const bool is_even = options.pp_layers.empty();
-  return (is_even ? base::Split::even("layer", layers, static_cast<int>(options.pp))
-                  : base::Split::of_sizes("layer", options.pp_layers))
-      .range(stage);
+std::vector<base::Range> layers_of(const TrainOptions& options, int64_t layers, int stage) {
+  const base::Split parts =
+      options.pp_layers.empty()
+          ? base::Split::even("layer", layers, static_cast<int>(options.pp * options.virtual_stages))
+          : base::Split::of_sizes("layer", options.pp_layers);
+  std::vector<base::Range> runs;
+  for (int part = stage; part < parts.ranks(); part += static_cast<int>(options.pp))
+    runs.push_back(parts.range(part));
+  return runs;
 }
 
 base::PipelineSchedule pipeline_schedule_of(const TrainOptions& options) {

@@ -28,9 +28,10 @@ const comm::Group& world_of(const comm::Mesh& mesh);
 /// Returns the group of the ranks of all stages and replicas with the same tensor-parallel index.
 const comm::Group& stages_and_replicas(const comm::Mesh& mesh);
 
-/// Returns the blocks of a pipeline stage of a model with `layers`: those of --pp-layers, or as many for each
-/// stage, or one more for the first ones.
-base::Range layers_of(const TrainOptions& options, int64_t layers, int stage);
+/// Returns the runs of blocks of a pipeline stage of a model with `layers`, one for each of --virtual-stages.
+/// The model's parts, which are dealt to the stages in turn, have the sizes of --pp-layers, or are as even as
+/// possible, the first ones larger by one.
+std::vector<base::Range> layers_of(const TrainOptions& options, int64_t layers, int stage);
 /// Returns the schedule that --pp-schedule names.
 base::PipelineSchedule pipeline_schedule_of(const TrainOptions& options);
 

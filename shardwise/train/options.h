@@ -54,7 +54,8 @@ struct TrainOptions {
   // Ranks.
   int64_t tp = 1;                       // tensor-parallel ranks of each replica of the model
   int64_t pp = 1;                       // pipeline stages, each of some of the layers
-  std::vector<int64_t> pp_layers;       // the layers of each; empty: as even as possible
+  int64_t virtual_stages = 1;           // the parts of the model that each of them has
+  std::vector<int64_t> pp_layers;       // the layers of each part; empty: as even as possible
   std::string pp_schedule = "1f1b";     // the order of their forwards and backwards: 1f1b or afab
   int64_t dp = 1;                       // replicas, which share the micro-batches of a step
   int64_t zero = 1;                     // what replicas split: 0 nothing, 1 optimizer states, 2 gradients too

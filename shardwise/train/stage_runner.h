@@ -17,9 +17,10 @@ struct MicroBatch {
   nn::LossOptions loss;
 };
 
-/// Runs micro-batches through this rank's stage. Stage i sends the residual stream to stage i + 1, and
-/// receives its gradient from there, if any parameter of the stages up to i is trained. Tensor-parallel ranks
-/// of two stages have the same shards of the stream, so each sends its own.
+/// Runs micro-batches through this rank's stage, which has one or more chunks of the model's blocks
+/// (base::Pipeline). The stage of a chunk sends the residual stream to that of the next chunk, and receives
+/// its gradient from there, if any parameter before is trained. Tensor-parallel ranks of two stages have the
+/// same shards of the stream, so each sends its own.
 class StageRunner {
  public:
   /// Returns micro-batch `index` of a step.
@@ -52,18 +53,31 @@ class StageRunner {
     at::Tensor input;   // the received stream, a leaf; undefined on the first stage
     at::Tensor output;  // the stream to send, or the loss
   };
+  /// Where a message comes from or goes to. Tags tell apart messages of two neighbors that are the same rank.
+  struct Message {
+    int peer, tag;
+  };
   bool is_first() const { return pipeline_.rank() == 0; }
   bool is_last() const { return pipeline_.rank() == pipeline_.size() - 1; }
-  at::Tensor received_stream_(const MicroBatch& one) const;
-  Saved forward_(const MicroBatch& one) const;
-  void backward_(const Saved& saved) const;
+  /// Returns which part of the model a chunk of this stage is.
+  int64_t part_of(size_t chunk) const {
+    return static_cast<int64_t>(chunk) * pipeline_.size() + pipeline_.rank();
+  }
+  bool is_end(int64_t part) const { return part == std::ssize(weights_.stage()) * pipeline_.size() - 1; }
+  /// The message with the residual stream into a part, and that with its gradient: of this stage or the next.
+  Message stream_into(int64_t part) const;
+  Message gradient_of(int64_t part) const;
+  at::Tensor received_(const MicroBatch& one, const Message& message) const;
+  void send_(const at::Tensor& x, const Message& message) const;
+  Saved forward_(const MicroBatch& one, size_t chunk) const;
+  void backward_(const Saved& saved, size_t chunk) const;
   parallel::ParameterPtr tied_embedding() const;
 
   const BoundModel& model_;
   const model::DecoderWeights& weights_;
   comm::Group pipeline_;
-  bool takes_gradient_;   // from the next stage
-  bool passes_gradient_;  // to the stage before
+  // By chunk: whether its output has a gradient, and whether its input has one that another stage needs.
+  std::vector<bool> takes_gradient_, passes_gradient_;
 };
 
 }  // namespace shardwise::train

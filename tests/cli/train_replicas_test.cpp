@@ -69,6 +69,7 @@ TEST_F(TrainReplicas, SentBytesOfStagesMatchThePlan) {
     scratch_.put("config.json", config::to_json(config));
     for (const Flags& mesh : {Flags{"--pp", "2"},
                               {"--pp", "5"},
+                              {"--pp", "2", "--virtual-stages", "2", "--tp", "2"},
                               {"--pp", "2", "--tp", "2"},
                               {"--pp", "2", "--tp", "2", "--no-sequence-parallel"},
                               {"--pp", "3", "--dp", "2"},
@@ -102,6 +103,8 @@ TEST_F(TrainReplicas, MemoryOfStagesMatchesThePlan) {
     scratch_.put("config.json", config::to_json(config));
     for (const Flags& flags : {Flags{"--pp", "2"},
                                {"--pp", "3", "--pp-layers", "1,3,2"},
+                               {"--pp", "2", "--virtual-stages", "3"},
+                               {"--pp", "2", "--virtual-stages", "2", "--tp", "2"},
                                {"--pp", "2", "--tp", "2"},
                                {"--pp", "2", "--tp", "2", "--no-sequence-parallel"},
                                {"--pp", "2", "--dp", "2"},

@@ -247,16 +247,68 @@ TEST(Pipelines, UnevenStagesAndBothSchedulesHaveTheStepsOfOneRank) {
   }
 }
 
+TEST(Pipelines, InterleavedStagesHaveTheStepsOfOneRank) {
+  const Scratch scratch;
+  for (const char* family : {"llama", "gpt2"}) {
+    TrainOptions options = run_options(scratch, deep_config(family));
+    for (const int64_t micro_batches : {2, 4, 5}) {
+      options.grad_accum = micro_batches;
+      options.pp = options.virtual_stages = options.dp = options.tp = 1;
+      const Reference reference = reference_of(options);
+      for (options.pp = 2; options.pp <= 4; ++options.pp) {
+        for (options.virtual_stages = 2; options.pp * options.virtual_stages <= 8; ++options.virtual_stages) {
+          options.dp = options.pp == 2 && options.virtual_stages == 3 ? 2 : 1;
+          options.tp = options.pp == 4 ? 1 : 2;
+          SCOPED_TRACE(std::string(family) + " " + name_of(options) + " virtual stages " +
+                       std::to_string(options.virtual_stages) + " micro-batches " +
+                       std::to_string(micro_batches));
+          expect_steps_of(reference, options);
+        }
+      }
+    }
+  }
+}
+
+TEST(Pipelines, InterleavedStagesEvaluateSaveAndResume) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch, deep_config("gpt2"));
+  options.val_fraction = 0.3;
+  options.eval_every = 1;
+  options.steps = 4;
+  const TestRun reference = run_job(options);
+  options.save = scratch / "saved";
+  options.pp = 2, options.virtual_stages = 3, options.dp = 2;
+  options.pp_layers = {1, 2, 1, 1, 2, 1};
+  options.stop_after = 2;
+  const TestRun first = run_job(options);
+  options.stop_after.reset();
+  options.resume = options.save;
+  options.model_config.reset();
+  options.dtype.reset();
+  options.save.reset();
+  options.pp = 3, options.virtual_stages = 2, options.dp = 1;
+  options.pp_layers.clear();
+  const TestRun rest = run_job(options);
+  for (const TestRun* run : {&first, &rest}) {
+    ASSERT_EQ(run->records.size(), 2u);
+    for (const StepRecord& record : run->records) {
+      const StepRecord& expected = reference.records.at(static_cast<size_t>(record.step - 1));
+      EXPECT_NEAR(record.loss, expected.loss, kExact * expected.loss);
+      EXPECT_NEAR(record.val_loss.value(), expected.val_loss.value(), kExact * expected.loss);
+    }
+  }
+}
+
 TEST(Pipelines, StagesNeedALayerEach) {
   const Scratch scratch;
   TrainOptions options = run_options(scratch);
   options.pp = 9;
   EXPECT_EQ(test::error_text([&] { Job{options}; }),
-            "train: --pp must be at most the number of layers, 8; got 9");
+            "train: --pp x --virtual-stages must be at most the number of layers, 8; got 9 x 1");
   options.pp = 2;
   options.pp_layers = {8};
   EXPECT_EQ(test::error_text([&] { Job{options}; }),
-            "train: --pp-layers must be as many numbers as --pp, 2; got 1");
+            "train: --pp-layers must be as many numbers as --pp x --virtual-stages, 2 x 1; got 1");
   options.pp_layers = {4, 5};
   EXPECT_EQ(test::error_text([&] { Job{options}; }),
             "train: --pp-layers must add up to the number of layers, 8; got 9");
@@ -264,6 +316,13 @@ TEST(Pipelines, StagesNeedALayerEach) {
   options.pp_schedule = "gpipe";
   EXPECT_EQ(test::error_text([&] { Job{options}; }), "train: --pp-schedule must be 1f1b or afab; got gpipe");
   options.pp_schedule = "1f1b";
+  options.virtual_stages = 5;
+  EXPECT_EQ(test::error_text([&] { Job{options}; }),
+            "train: --pp x --virtual-stages must be at most the number of layers, 8; got 2 x 5");
+  options.pp = 1, options.virtual_stages = 2;
+  EXPECT_EQ(test::error_text([&] { Job{options}; }),
+            "train: --virtual-stages above 1 needs --pp 2 or more; got 2");
+  options.pp = 2, options.virtual_stages = 1;
   options.dp = 2, options.zero = 2;
   EXPECT_EQ(
       test::error_text([&] { Job{options}; }),
