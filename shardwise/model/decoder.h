@@ -66,7 +66,9 @@ class DecoderWeights {
   std::span<const nn::BlockLayers> blocks(size_t chunk = 0) const;
   /// Returns the numbers of the stage's blocks, run by run.
   const std::vector<base::Range>& stage() const { return stage_; }
+  /// Returns true if this rank has the embeddings.
   bool has_embedding() const { return stage_.front().begin == 0; }
+  /// Returns true if this rank has the last norm and the head.
   bool has_head() const { return stage_.back().end == config_.num_hidden_layers; }
   /// Returns up to how many rows of one forward have the bits that each row has alone.
   int64_t rows_with_equal_bits() const;

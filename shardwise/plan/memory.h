@@ -62,9 +62,9 @@ struct ModelStates {
   int64_t weights;          // of all parameters
   int64_t main_gradients;   // to which backward adds: of the trained parameters, or of some parts
   int64_t owned_gradients;  // with sharded gradients: sums of the rows that the replica owns; else 0
-  // The parts of the first two that are of a tied head on the last of several stages, which no replicas
-  // share.
-  int64_t tied_weight, tied_gradient;
+  int64_t
+      tied_weight;  // of `weights`, a tied head's on the last of several stages, which replicas do not share
+  int64_t tied_gradient;      // of `main_gradients`, its
   int64_t master_weights;     // 0 unless the weights are narrower than fp32
   int64_t optimizer_moments;  // AdamW's two
 };
