@@ -26,8 +26,9 @@ using testing::Scratch;
 /// processes.
 class LongJob {
  public:
-  explicit LongJob(const std::string& tp, const std::string& dp = "1")
+  explicit LongJob(const std::string& tp, const std::string& dp = "1", const std::string& pp = "1")
       : dp_(dp),
+        pp_(pp),
         mark_("SHARDWISE_TEST_MARK=" + scratch_.path()),
         program_(argv(tp), {.environment = {mark_, "SHARDWISE_THREADS=1"}}) {}
 
@@ -61,11 +62,11 @@ class LongJob {
   std::vector<std::string> argv(const std::string& tp) const {
     return testing::training_command(
         scratch_, testing::kEndless,
-        {"--dp", dp_, "--tp", tp, "--save", scratch_ / "saved", "--save-every", "20"});
+        {"--dp", dp_, "--pp", pp_, "--tp", tp, "--save", scratch_ / "saved", "--save-every", "20"});
   }
 
   Scratch scratch_;
-  std::string dp_;
+  std::string dp_, pp_;
   const train::TrainOptions written_ = testing::small_options(scratch_);  // its text and config
   std::string mark_;
   Program program_;
@@ -107,13 +108,19 @@ TEST(Fault, KilledRankEndsTheJobAndIsNamedWithTheCollective) {
   job.expect_good_checkpoint();
 }
 
-/// Every rank of two replicas is killed or stopped in turn, at a random point of a step: also those that
-/// share no group with rank 3 but that of the job.
-TEST(Fault, ALostRankOfAnyReplicaEndsTheJobAndIsNamed) {
-  for (const int signal : {SIGKILL, SIGABRT}) {
+/// Every rank of two replicas, or of two stages, is killed in turn, at a random point of a step: also those
+/// that share no group with rank 3 but that of the job.
+TEST(Fault, ALostRankOfAnyReplicaOrStageEndsTheJobAndIsNamed) {
+  struct Loss {
+    int signal;
+    const char *dp, *pp;
+  };
+  for (const auto& [signal, dp, pp] :
+       {Loss{SIGKILL, "2", "1"}, Loss{SIGABRT, "2", "1"}, Loss{SIGKILL, "1", "2"}}) {
     for (int rank = 0; rank < 4; ++rank) {
-      SCOPED_TRACE("signal " + std::to_string(signal) + " to rank " + std::to_string(rank));
-      LongJob job("2", "2");
+      SCOPED_TRACE("signal " + std::to_string(signal) + " to rank " + std::to_string(rank) + " dp " + dp +
+                   " pp " + pp);
+      LongJob job("2", dp, pp);
       job.wait_for_checkpoint();
       std::this_thread::sleep_for(std::chrono::microseconds(base::random_bits() % 20000));
       ASSERT_TRUE(testing::send_to(job.pid_of_rank(rank), signal));
