@@ -1,6 +1,6 @@
 """Benchmarks shardwise against other libraries, interleaved, and writes the ratios to benchmarks/results/.
 
-    .venv-test/bin/python benchmarks/run.py [train_step] [axes] [optimizer] [gated_mlp] [linear_cross_entropy] [memory] [tokenize] [decode]
+    .venv-test/bin/python benchmarks/run.py [train_step] [axes] [pipeline] [optimizer] [gated_mlp] [linear_cross_entropy] [memory] [tokenize] [decode]
         [prefill] [vllm] [load] [comm] [overlap] [dtensor] [--rounds N] [--steps N]
 
 In every round each candidate runs its steps once, so that noise of the machine affects all candidates alike. The time of a
@@ -102,6 +102,19 @@ def axes_in(dtype, rounds, steps):
             + "\n| candidate | memory of a rank |\n|---|---|" + memory_in_axes([dp, sp, *peers])
             + "\n\nMemory of a rank is resident memory, at its peak and without what the process has before the model; in ours a page that both "
             "ranks share counts half for each. Target: at most 0.7x FSDP2's.\n")
+
+
+def pipeline(rounds, steps):
+    """Two stages of the model of train_step against two replicas, which have no idle time: 8 micro-batches of a step."""
+    sections = []
+    for dtype in ("fp32", "bf16"):
+        ours = str(BUILD / "benchmarks" / "bench_pipeline_step")
+        pp = Candidate("shardwise PP=2, layers 7 and 1 with the head", [ours, "pp", dtype], 2, 1)
+        dp = Candidate("shardwise DP=2", [ours, "dp", dtype], 2, 1)
+        interleave([pp, dp], rounds, steps)
+        sections.append(report(f"Step of 8 micro-batches of 2 sequences on two ranks of one thread, {dtype}; bound of PP=2: 8/9 = 0.89x",
+                               [pp, dp], [("ours DP=2 / ours PP=2", dp, pp, 0.95 * 8 / 9)]))
+    return "\n".join(sections)
 
 
 def optimizer(rounds, steps):
@@ -289,6 +302,7 @@ TURNS = "Candidates are interleaved; a ratio is the median over rounds."
 # Every benchmark with its options' defaults and its method.
 BENCHES = {
     "train_step": (train_step, {"rounds": 15, "steps": 2}, TURNS),
+    "pipeline": (pipeline, {"rounds": 11, "steps": 1}, TURNS),
     "axes": (axes, {"rounds": 11, "steps": 2}, TURNS),
     "optimizer": (optimizer, {"rounds": 15, "steps": 2}, TURNS),
     "gated_mlp": (gated_mlp, {"rounds": 15, "steps": 1}, TURNS),

@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 
+#include "benchmarks/train_step_shape.h"
 #include "benchmarks/worker.h"
 #include "shardwise/base/memory_counter.h"
 #include "shardwise/model/decoder.h"
@@ -26,20 +27,7 @@ namespace {
 
 using namespace shardwise;
 
-constexpr int64_t kLength = 256, kBatch = 4;
-
-config::Config shape() {
-  config::Config config;
-  config.vocab_size = 32000;
-  config.hidden_size = 512;
-  config.intermediate_size = 1376;
-  config.num_hidden_layers = 8;
-  config.num_attention_heads = 8;
-  config.num_key_value_heads = 4;
-  config.head_dim = 64;
-  config.max_position_embeddings = kLength;
-  return config;
-}
+constexpr int64_t kLength = bench::kTrainStepLength, kBatch = 4;
 
 /// Returns ids of all sequences, the same on every rank, or of those of one replica.
 at::Tensor random_ids(const comm::Group& replicas) {
@@ -67,7 +55,7 @@ void run(const comm::Group& world, const std::string& mode, at::ScalarType dtype
   const bool is_data_parallel = mode == "dp";
   const comm::Group group = is_data_parallel ? comm::Group() : world;
   const comm::Group replicas = is_data_parallel ? world : comm::Group();
-  model::DecoderWeights weights(shape(), group, dtype);
+  model::DecoderWeights weights(bench::train_step_shape(), group, dtype);
   const auto specs = weights.specs<Stream>();
   parallel::DataParallel data_parallel(specs, replicas, parallel::Replication::shared);
   if (data_parallel.sets_weights()) weights.initialize_(/*seed=*/1);
