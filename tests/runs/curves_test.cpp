@@ -1,6 +1,6 @@
-// The loss curve of a run does not depend on its ranks: on 1 to 4 of them, with tensor, sequence and data
-// parallelism, it stays as close to one rank's curve as runs on one rank whose weights change by their last
-// bit before every step. These perturbed runs measure the effect of rounding.
+// The loss curve of a run does not depend on its ranks: on 1 to 4 of them, with tensor, sequence, data and
+// pipeline parallelism, it stays as close to one rank's curve as runs on one rank whose weights change by
+// their last bit before every step. These perturbed runs measure the effect of rounding.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/nextafter.h>
@@ -65,19 +65,22 @@ Losses losses_of(const train::TrainOptions& options, uint64_t seed = 0) {
 struct RanksOfRun {
   int64_t dp, tp;
   bool sequence_parallel;
+  int64_t pp = 1;
 
   std::string name() const {
-    return (dp > 1 ? "DP " + std::to_string(dp) + " · " : "") + "TP " + std::to_string(tp) +
+    return (pp > 1 ? "PP " + std::to_string(pp) + " · " : "") +
+           (dp > 1 ? "DP " + std::to_string(dp) + " · " : "") + "TP " + std::to_string(tp) +
            (sequence_parallel ? " + SP" : "");
   }
 };
 
-// TP and TP+SP on one replica, and data parallelism alone and with both.
+// TP and TP+SP on one replica, and data parallelism and two stages, each alone and with the others.
 std::vector<RanksOfRun> all_ranks() {
   std::vector<RanksOfRun> all;
   for (const int64_t tp : {1, 2, 3, 4})
     for (const bool sequence_parallel : {false, true}) all.push_back({1, tp, sequence_parallel});
   all.insert(all.end(), {{2, 1, false}, {4, 1, false}, {2, 2, false}, {2, 2, true}});
+  all.insert(all.end(), {{1, 1, false, 2}, {1, 2, true, 2}, {2, 1, false, 2}});
   return all;
 }
 
@@ -122,7 +125,8 @@ TEST(Curves, LossesOnAllRanksDifferOnlyByRounding) {
   nlohmann::ordered_json curves = {{"spread", spread}, {"TP 1", base}};
   double largest = 0, of_spread = 0;
   for (const RanksOfRun& ranks : all_ranks()) {
-    options.dp = ranks.dp, options.tp = ranks.tp, options.sequence_parallel = ranks.sequence_parallel;
+    options.pp = ranks.pp, options.dp = ranks.dp, options.tp = ranks.tp,
+    options.sequence_parallel = ranks.sequence_parallel;
     const Losses losses = losses_of(options);
     curves[ranks.name()] = losses;
     const Losses distance = max_distance(losses, base);
