@@ -141,18 +141,6 @@ TEST_P(KilledRanks, EndTheJobInTimeAndItResumesToTheSameLosses) {
   }
 }
 
-config::Config small_gpt2_config() {
-  config::Config config = small_byte_config();
-  config.model_type = "gpt2";
-  config.norm = config::Norm::layer;
-  config.positions = config::Positions::learned;
-  config.activation = config::Activation::gelu_tanh;
-  config.num_key_value_heads = config.num_attention_heads;
-  config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
-  config.tie_word_embeddings = true;
-  return config;
-}
-
 INSTANTIATE_TEST_SUITE_P(Training, KilledRanks,
                          ::testing::Values(KillCase{2, 5, {"--dropout", "0.1", "--no-sequence-parallel"}, 1},
                                            KillCase{3, 5, {"--dtype", "bf16"}, 2},
@@ -161,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(Training, KilledRanks,
                                                     {"--recompute", "full", "--attention-dropout", "0.1",
                                                      "--freeze", "transformer.h.0.*"},
                                                     7,
-                                                    small_gpt2_config()}));
+                                                    as_gpt2(small_byte_config())}));
 
 INSTANTIATE_TEST_SUITE_P(Saving, KilledRanks,
                          ::testing::Values(KillCase{2, 1, {}, 3}, KillCase{3, 1, {"--dtype", "bf16"}, 4}));

@@ -1,15 +1,15 @@
 // Steps of pipelines whose stages have replicas and tensor-parallel ranks, against those of one rank, in
 // fp64.
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "tests/support/error_text.h"
 #include "tests/train/one_rank.h"
+#include "tests/train/same_files.h"
 
 namespace shardwise::train::pipeline_test {
 namespace {
 
+using testing::expect_same_files;
 using testing::expect_steps_of;
 using testing::kExact;
 using testing::on_run_ranks;
@@ -26,16 +26,7 @@ config::Config deep_config(const char* family = "llama") {
   config.num_hidden_layers = kMostRanks;
   config.num_attention_heads = kMostRanks;
   config.num_key_value_heads = 2;
-  if (std::string(family) == "gpt2") {
-    config.model_type = "gpt2";
-    config.norm = config::Norm::layer;
-    config.positions = config::Positions::learned;
-    config.activation = config::Activation::gelu_tanh;
-    config.num_key_value_heads = kMostRanks;
-    config.hidden_size = kMostRanks * config.head_dim;
-    config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
-    config.tie_word_embeddings = true;
-  }
+  if (std::string(family) == "gpt2") config = testing::as_gpt2(config);
   return config;
 }
 
@@ -157,17 +148,6 @@ TEST(Pipelines, EvaluateSaveAndResumeAtAnyMesh) {
       for (const StepRecord& record : resumed.records) expect_equal(record);
     }
   }
-}
-
-std::string contents(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file.is_open()) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void expect_same_files(const std::filesystem::path& directory, const std::filesystem::path& expected) {
-  for (const char* name : {"config.json", "model.safetensors", "optimizer.safetensors"})
-    EXPECT_TRUE(contents(directory / name) == contents(expected / name)) << name;
 }
 
 TEST(Pipelines, EveryMeshSavesTheSameFilesBeforeTheFirstStep) {

@@ -33,6 +33,19 @@ inline config::Config small_byte_config() {
   return config;
 }
 
+/// Returns the config with the layers of GPT-2: a tied head, learned positions, layer norms, biases.
+inline config::Config as_gpt2(config::Config config) {
+  config.model_type = "gpt2";
+  config.norm = config::Norm::layer;
+  config.positions = config::Positions::learned;
+  config.activation = config::Activation::gelu_tanh;
+  config.num_key_value_heads = config.num_attention_heads;
+  config.hidden_size = config.num_attention_heads * config.head_dim;
+  config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
+  config.tie_word_embeddings = true;
+  return config;
+}
+
 /// Returns options for a few steps of the small model on the sample text, without saving.
 inline train::TrainOptions small_options(const Scratch& scratch) {
   train::TrainOptions options;

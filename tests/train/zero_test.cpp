@@ -1,50 +1,28 @@
 // Replicas that split optimizer states and updates: the same bits and files as without, however the weights
 // are stored.
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "shardwise/train/trainer.h"
 #include "tests/support/error_text.h"
 #include "tests/train/runs.h"
+#include "tests/train/same_files.h"
 
 namespace shardwise::train::zero_test {
 namespace {
 
+using testing::expect_same_files;
 using testing::on_run_ranks;
 using testing::run_job;
 using testing::Scratch;
 using testing::TestRun;
-
-constexpr const char* kFiles[] = {"config.json", "model.safetensors", "optimizer.safetensors"};
-
-std::string contents(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  EXPECT_TRUE(file.is_open()) << path;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void expect_same_files(const std::filesystem::path& directory, const std::filesystem::path& expected) {
-  for (const char* name : kFiles)
-    EXPECT_TRUE(contents(directory / name) == contents(expected / name)) << name;
-}
 
 TrainOptions run_options(const Scratch& scratch, const char* family = "llama") {
   TrainOptions options = testing::small_options(scratch);
   config::Config config = testing::small_byte_config();
   config.num_attention_heads = 8;
   config.num_key_value_heads = 2;
-  if (std::string(family) == "gpt2") {  // its files hold transposed weights
-    config.model_type = "gpt2";
-    config.norm = config::Norm::layer;
-    config.positions = config::Positions::learned;
-    config.activation = config::Activation::gelu_tanh;
-    config.num_key_value_heads = 8;
-    config.hidden_size = 8 * config.head_dim;
-    config.qkv_bias = config.attention_out_bias = config.mlp_bias = true;
-    config.tie_word_embeddings = true;
-  }
-  if (std::string(family) == "phi3") config.model_type = "phi3";  // its files hold fused weights
+  if (std::string(family) == "gpt2") config = testing::as_gpt2(config);  // its files hold transposed weights
+  if (std::string(family) == "phi3") config.model_type = "phi3";         // its files hold fused weights
   options.model_config = scratch.put("model.json", config::to_json(config));
   options.grad_accum = 5;
   options.steps = 3;
