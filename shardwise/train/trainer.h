@@ -26,6 +26,7 @@ class Trainer {
   /// Initializes the weights from the seed, or loads them from the checkpoint (collective). `job` must
   /// outlive the trainer; `mesh` is that of connect_mesh or one_replica.
   Trainer(const Job& job, const comm::Mesh& mesh);
+  Trainer(const Trainer&) = delete;  // its parts refer to each other
 
   /// Performs the next optimizer step (collective): this replica's micro-batches, sums of gradients over the
   /// replicas, norm, clipping, AdamW. Every loss is divided by the tokens of the whole step, so that sums are
