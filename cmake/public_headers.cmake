@@ -5,6 +5,7 @@
 set(SHARDWISE_PUBLIC_HEADERS
   base/error.h
   base/parameter.h
+  base/pipeline.h
   base/recompute.h
   base/secret.h
   base/setting.h

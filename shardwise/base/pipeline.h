@@ -15,6 +15,7 @@ enum class PipelineSchedule {
 
 /// A forward or a backward of one micro-batch through one chunk of a stage.
 struct PipelineAction {
+  /// The direction.
   enum class Kind { forward, backward };
   Kind kind;            // one of these
   int64_t chunk;        // of the stage
@@ -25,10 +26,10 @@ struct PipelineAction {
 /// The steps of a pipeline of `stages` ranks, each of which has `chunks` parts of the model: chunk c of stage
 /// s is the model's part c·stages + s.
 struct Pipeline {
-  int stages;             // at least 1
-  int64_t chunks;         // at least 1
-  int64_t micro_batches;  // of a step, at least 0
-  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  int stages;                                                              // at least 1
+  int64_t chunks;                                                          // at least 1
+  int64_t micro_batches;                                                   // of a step, at least 0
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  // the order of the passes
 
   /// Returns what a stage does in a step, in this order on all of its ranks. Every forward and every backward
   /// of its chunks occurs once; if each waits only for its input, and no rank waits to send, none waits for
