@@ -15,6 +15,7 @@
 #include "benchmarks/train_step_shape.h"
 #include "benchmarks/worker.h"
 #include "shardwise/base/memory_counter.h"
+#include "shardwise/parallel/data_parallel.h"
 #include "shardwise/train/optimizer.h"
 #include "shardwise/train/stage_runner.h"
 
