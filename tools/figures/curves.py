@@ -12,6 +12,7 @@ from program import recorded
 POINTS = 150  # maximum number of drawn points per curve
 SPREAD = "last bits changed"
 WIDTH = 420
+COLUMNS = 8  # of a table, as fit on a line
 
 
 def running_max(values):
@@ -26,12 +27,15 @@ def points(values, is_log=False):
 
 
 class Sampled(Panel):
-    """The table shows some steps only."""
+    """The table shows some steps only, and a few curves beside each other."""
 
     def table(self):
         shown = {value for value, _ in self.x.ticks} | {1}
         some = {name: [(x, y) for x, y in curve if x in shown or x - 1 in shown] for name, curve in self.curves.items()}
-        yield from Panel(self.title, self.x_label, self.y_label, self.x, self.y, some).table()
+        names = list(some)
+        for begin in range(0, len(names), COLUMNS):
+            few = {name: some[name] for name in names[begin:begin + COLUMNS]}
+            yield from Panel(self.title, self.x_label, self.y_label, self.x, self.y, few).table()
 
 
 def draw(name):
