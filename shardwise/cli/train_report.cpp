@@ -202,8 +202,7 @@ PlannedMemories planned_memory(const std::vector<plan::Peak>& peaks) {
 }
 
 std::string planned_memory_line(const PlannedMemories& planned) {
-  return planned.empty() ? "train: peak memory is not planned for ranks over MPI, on several devices or in "
-                           "pipeline stages"
+  return planned.empty() ? "train: peak memory is not planned for ranks over MPI or on several devices"
                          : "train: " + to_text(planned);
 }
 

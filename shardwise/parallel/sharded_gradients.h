@@ -6,9 +6,9 @@
 
 namespace shardwise::parallel {
 
-/// The main gradients of a rank's parameters: main_grad of every part is in the same buffer, which holds
-/// those of one micro-batch and of the part that backward is in; owned_grad are the sums of the rows that the
-/// rank owns.
+/// The main gradients of a rank's parameters, part by part. All parts share one buffer for main_grad, which
+/// has the gradients of the part whose backward is running, of one micro-batch; owned_grad adds up those of
+/// the rows that the rank owns, over micro-batches and ranks.
 class ShardedGradients {
  public:
   /// Allocates main_grad and owned_grad of every trained parameter, zeroed: buffers of the elements of the
@@ -17,10 +17,10 @@ class ShardedGradients {
   /// shards. Errors: c10::ValueError if main gradients have different dtypes.
   ShardedGradients(const ParameterParts& parts, const OwnedRows& owned, const comm::Group& group);
 
-  /// Adds the main gradients of a part, summed over the ranks in rank order, to owned_grad, and zeroes them.
-  /// To be called as soon as backward has completed them, before it begins the part before; by a rank that
-  /// has fewer micro-batches than others too, whose gradients are zero. Collective. Cost: one reduce_scatter
-  /// of the part's elements and a barrier, before which peers read the buffer.
+  /// Sums the main gradients of a part over the ranks, in rank order, adds the owned rows to owned_grad, and
+  /// zeroes the buffer. Call it when backward has completed the part, before it enters the next one, on every
+  /// rank equally often: a rank with fewer micro-batches adds zeros. Collective. Cost: one reduce_scatter of
+  /// the part's elements, and a barrier, since peers read the buffer until then.
   void sum_part_(size_t part);
 
  private:
