@@ -125,5 +125,6 @@ set(SHARDWISE_PUBLIC_HEADERS
 
   infer/evaluate.h
   infer/generate.h
+  infer/request.h
   infer/sampler.h
   infer/token_rules.h)

@@ -28,7 +28,7 @@ Texts::Texts(const model::DecoderWeights& weights, const GenerationCase& of)
   const config::Config& config = weights.config();
   const int64_t kv_heads = weights.layout().kv_heads.range(weights.group().rank()).size();
   for (int64_t i = 0; i < of.texts; ++i) {
-    caches_.push_back(nn::Cache::empty(config.num_hidden_layers, kv_heads, config.head_dim,
+    caches_.push_back(nn::Cache::empty({0, config.num_hidden_layers}, kv_heads, config.head_dim,
                                        of.context + kNewTokens, of.cache_dtype.value_or(weights.dtype())));
     for (const auto& [keys, values] : caches_.back().layers) {
       fill_randomly(keys, weights.dtype());

@@ -46,21 +46,21 @@ std::string to_text(const LoadCost& cost) {
 
 int64_t weight_bytes(const model::DecoderWeights& weights) {
   int64_t bytes = 0;
-  for (const nn::UsedParameter& used : weights.used_parameters()) bytes += used.parameter->bytes();
+  for (const nn::UsedParameter& used : weights.held_parameters()) bytes += used.parameter->bytes();
   return bytes;
 }
 
 int64_t mapped_bytes(const model::DecoderWeights& weights) {
   int64_t bytes = 0;
-  for (const nn::UsedParameter& used : weights.used_parameters())
+  for (const nn::UsedParameter& used : weights.held_parameters())
     if (used.parameter->panels) bytes += used.parameter->panels->data_bytes();
   return bytes;
 }
 
-LoadCost cost_of(const LoadStats& local, const model::DecoderWeights& weights) {
+LoadCost cost_of(const LoadStats& local, const model::DecoderWeights& weights, const comm::Group& group) {
   const RankCost local_cost{local, weight_bytes(weights), kernels::peak_bytes(weights.group().device())};
   LoadCost cost{};
-  for (const RankCost& rank : comm::gather_values(local_cost, weights.group())) {
+  for (const RankCost& rank : comm::gather_values(local_cost, group)) {
     cost.seconds = std::max(cost.seconds, rank.stats.seconds);
     cost.bytes_read.push_back(rank.stats.bytes_read);
     cost.weight_bytes.push_back(rank.weight_bytes);

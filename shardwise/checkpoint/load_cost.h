@@ -21,9 +21,9 @@ int64_t weight_bytes(const model::DecoderWeights& weights);
 /// Returns the bytes of those that panel files map.
 int64_t mapped_bytes(const model::DecoderWeights& weights);
 
-/// Collective. Gathers the cost of loading `weights`. Call it right after the load: the peak is the memory
-/// counter's peak so far.
-LoadCost cost_of(const LoadStats& local, const model::DecoderWeights& weights);
+/// Collective over `group`. Gathers the cost of loading each rank's `weights`. Call it right after the load:
+/// the peak is the memory counter's peak so far.
+LoadCost cost_of(const LoadStats& local, const model::DecoderWeights& weights, const comm::Group& group);
 /// Collective. Adds the cost of another load, such as the optimizer state's, to bytes_read and seconds.
 void add_(LoadCost& cost, const LoadStats& local, const comm::Group& group);
 

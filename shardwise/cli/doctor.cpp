@@ -116,7 +116,7 @@ void check(const DoctorOptions& o, const ModelSource& model) {
 /// The result refers to `o` and `model`, which must outlive it.
 doctor::Target target_of(const DoctorOptions& o, const ModelSource& model) {
   return {model.config(), model.dtype(), [&](model::DecoderWeights& weights) {
-            model.load(weights, o.seed);
+            model.load(weights, o.seed, weights.group());
             if (o.model.load_format == "dummy") doctor::randomize_1d_parameters_(weights, o.seed);
           }};
 }

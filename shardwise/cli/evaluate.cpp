@@ -159,7 +159,7 @@ int evaluate_command(const Call& call) {
           encoded.invalid_utf8.warn("eval");
         }
         model::DecoderWeights weights(model.config(), group, model.dtype(), model::WeightUse::inference);
-        const checkpoint::LoadCost loaded = model.load(weights, o.seed);
+        const checkpoint::LoadCost loaded = model.load(weights, o.seed, group);
         checkpoint::log_load("eval", model.directory(), loaded, group);
         EvaluateResult result = evaluate_sequences(weights, sequences, windows, group.rank() == 0);
         result.loaded = loaded;

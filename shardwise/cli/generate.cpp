@@ -12,6 +12,7 @@
 #include "shardwise/cli/device_choice.h"
 #include "shardwise/cli/generate_memory.h"
 #include "shardwise/cli/generate_requests.h"
+#include "shardwise/cli/generation_mesh.h"
 #include "shardwise/cli/load_json.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/planned_generation.h"
@@ -34,6 +35,7 @@ using Json = nlohmann::ordered_json;
 struct GenerateJob {
   GenerateOptions options;
   ModelSource model;
+  config::Stages stages;
   std::unique_ptr<text::Tokenizer> tokenizer;  // null for a prompt of ids without a tokenizer
   std::vector<Prompt> prompts;
   std::vector<infer::Request> requests;
@@ -48,11 +50,10 @@ struct GenerateJob {
   /// Returns whether the result is one sequence and not a list. A batch is one, however short.
   bool is_single() const { return requests.size() == 1 && !options.batch_file; }
   /// Returns the planned peak memory of each rank. Collective. `weights` need not be loaded.
-  PlannedMemories planned(const model::DecoderWeights& weights) const {
-    const comm::Group& group = weights.group();
+  PlannedMemories planned(const model::DecoderWeights& weights, const comm::Mesh& mesh) const {
     const int64_t mapped = model.maps_panels() ? checkpoint::mapped_bytes(weights) : 0;
-    const auto weight_bytes = comm::gather_values(checkpoint::weight_bytes(weights) - mapped, group);
-    return planned_memory(largest_batch(weights, requests, batching()), weight_bytes, group);
+    const auto weight_bytes = comm::gather_values(checkpoint::weight_bytes(weights) - mapped, world_of(mesh));
+    return planned_memory(largest_batch(weights, requests, batching(), stages), stages, weight_bytes, mesh);
   }
 };
 
@@ -69,10 +70,12 @@ std::unique_ptr<text::Tokenizer> tokenizer_of(const GenerateOptions& o, const Mo
 GenerateJob make_job(GenerateOptions o, const launch::LaunchContext& context) {
   check(o);
   const ModelSource model("generate", o.model);
+  const config::Stages stages = o.stages();
+  config::check_stages("generate", stages, model.config().num_hidden_layers);
   infer::GenerationConfig defaults = infer::read_generation_config(model.directory());
   std::vector<std::string> stops = o.stop.empty() ? defaults.stop_strings : o.stop;
   auto tokenizer = tokenizer_of(o, model, stops);
-  const int64_t most_ranks = o.automatic.is_on ? comm::shm::kMaxRanks : o.model.tp;
+  const int64_t most_ranks = o.automatic.is_on ? comm::shm::kMaxRanks : o.ranks();
   if (const auto flag = o.input_flag()) o.input = shared_input("generate: " + *flag, context, most_ranks);
   std::vector<Prompt> prompts = read_prompts(o, tokenizer.get(), model.tokenizer_directory());
   std::vector<infer::Request> requests = make_requests(prompts, o, defaults, model.config());
@@ -81,6 +84,7 @@ GenerateJob make_job(GenerateOptions o, const launch::LaunchContext& context) {
   if (o.ignore_eos) end_ids.clear();
   return {o,
           model,
+          stages,
           std::move(tokenizer),
           std::move(prompts),
           std::move(requests),
@@ -136,6 +140,7 @@ Json document_of(const GenerateJob& job, const RunFigures& figures) {
   if (!figures.planned.empty()) json["expected_memory"] = to_json(figures.planned);
   json.update({{"model", job.model.directory().string()},
                {"tp", job.options.model.tp},
+               {"pp", job.options.pp},
                {"dtype", job.model.dtype_name()},
                {"kv_cache_dtype",
                 job.options.kv_cache_dtype == "auto" ? job.model.dtype_name() : job.options.kv_cache_dtype},
@@ -178,8 +183,11 @@ void log_compared(const RunFigures& figures) {
 /// Generation on one rank. Every rank detokenizes if there are stop strings; rank 0 prints.
 class RankGeneration {
  public:
-  RankGeneration(const GenerateJob& job, const comm::Group& group)
-      : job_(job), prints_(group.rank() == 0), streams_(prints_ && !job.options.json && job.is_single()) {
+  RankGeneration(const GenerateJob& job, const comm::Mesh& mesh)
+      : job_(job),
+        pipeline_(mesh.group(kStageAxis)),
+        prints_(mesh.rank() == 0),
+        streams_(prints_ && !job.options.json && job.is_single()) {
     if (!job.tokenizer || (!prints_ && job.stops.empty())) return;
     for (size_t i = 0; i < job.requests.size(); ++i) texts_.emplace_back(*job.tokenizer, job.stops);
   }
@@ -187,7 +195,7 @@ class RankGeneration {
   infer::Generated run(const model::DecoderWeights& weights) {
     if (streams_ && job_.prompts[0].text && !job_.options.chat) print(*job_.prompts[0].text);
     infer::Generated generated =
-        infer::generate(weights, job_.requests, job_.end_ids, job_.batching(),
+        infer::generate(weights, pipeline_, job_.requests, job_.end_ids, job_.batching(),
                         [this](size_t request, int64_t id) { return on_token(request, id); });
     int64_t unknown = 0;
     for (StreamingDetokenizer& text : texts_) {
@@ -241,6 +249,7 @@ class RankGeneration {
   }
 
   const GenerateJob& job_;
+  comm::Group pipeline_;
   bool prints_, streams_, is_first_ = true;
   std::vector<StreamingDetokenizer> texts_;
 };
@@ -252,27 +261,31 @@ void warn_of_invalid_utf8(const GenerateJob& job) {
   invalid.warn("generate");
 }
 
-void generate_rank(const GenerateJob& job, const comm::Group& group) {
-  if (group.rank() == 0) {
+void generate_rank(const GenerateJob& job, const comm::Mesh& mesh) {
+  const comm::Group& world = world_of(mesh);
+  if (mesh.rank() == 0) {
     job.model.warn("generate");
     warn_of_invalid_utf8(job);
     infer::warn_of_unsupported_fields(job.defaults, "generate");
   }
-  model::DecoderWeights weights(job.model.config(), group, job.model.dtype(), model::WeightUse::inference);
-  const PlannedMemories planned = job.planned(weights);
+  const config::Config& config = job.model.config();
+  model::DecoderWeights weights(
+      config, mesh.group(kTensorAxis), job.model.dtype(), model::WeightUse::inference,
+      config::layers_of(job.stages, config.num_hidden_layers, mesh.coordinate(kStageAxis)));
+  const PlannedMemories planned = job.planned(weights, mesh);
   GenerationTimes times;
-  if (group.rank() == 0) {
-    times =
-        planned_times(inference_task(job.model, job.requests, job.batching()), job.requests.size(), group);
+  if (mesh.rank() == 0) {
+    times = planned_times(inference_task(job.model, job.requests, job.batching()), job.requests.size(),
+                          job.stages, world);
     base::log_info("generate: " +
                    (planned.empty() ? "peak memory is not planned for ranks over MPI or on several devices"
                                     : to_text(planned)) +
                    planned_text(times));
   }
-  const checkpoint::LoadCost loaded =
-      with_plan_in_error("generate", planned, [&] { return job.model.map(weights, job.options.seed); });
-  checkpoint::log_load("generate", job.model.directory(), loaded, group);
-  RankGeneration generation(job, group);
+  const checkpoint::LoadCost loaded = with_plan_in_error(
+      "generate", planned, [&] { return job.model.map(weights, job.options.seed, world); });
+  checkpoint::log_load("generate", job.model.directory(), loaded, world);
+  RankGeneration generation(job, mesh);
   base::Profile profile;
   const infer::Generated generated = [&] {
     std::optional<base::Profile::Recording> recording;
@@ -280,8 +293,8 @@ void generate_rank(const GenerateJob& job, const comm::Group& group) {
     return with_plan_in_error("generate", planned, [&] { return generation.run(weights); });
   }();
   generation.print_results(generated.completions,
-                           {planned, times, loaded, generated.timings, peaks_of_ranks(group)});
-  if (job.options.profile) report_profile("generate", *job.options.profile, profile, group);
+                           {planned, times, loaded, generated.timings, peaks_of_ranks(mesh)});
+  if (job.options.profile) report_profile("generate", *job.options.profile, profile, world);
 }
 
 /// Sets the number of ranks to the one that --auto chooses. Returns the flags with which they start.
@@ -312,14 +325,20 @@ int generate_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   validate("generate", ranks);
   const bool chooses = has_to_choose("generate", options.automatic, ranks.device);
+  if (chooses) refuse_unplanned("generate", options.pp > 1, "--pp above 1");
   if (chooses && !flags.is_given("tp")) options.model.tp = tp_of_panels(options.model).value_or(1);
-  const launch::LaunchContext context = launch_context_for(options.model.tp);
+  const launch::LaunchContext context = launch_context_for(options.ranks());
   GenerateJob job = make_job(options, context);
   ranks.device = inference_device("generate", ranks.device, job.model);
   std::vector<std::string> argv = call.argv;
   if (chooses) std::ranges::copy(choose_(job, flags), std::back_inserter(argv));
-  return run_on_ranks({context, job.options.model.tp, ranks, argv},
-                      [&](const comm::Group& group) { generate_rank(job, group); });
+  const GenerateOptions& chosen = job.options;
+  return run_on_mesh(
+      {context, chosen.ranks(), ranks, argv},
+      [&](const comm::Mesh::Connect& connect) {
+        return generation_mesh(chosen.pp, chosen.model.tp, context.rank, context.world_size, connect);
+      },
+      [&](const comm::Mesh& mesh) { generate_rank(job, mesh); });
 }
 
 }  // namespace shardwise::cli

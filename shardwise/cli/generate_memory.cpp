@@ -5,7 +5,9 @@
 #include <numeric>
 
 #include "shardwise/base/isa.h"
+#include "shardwise/cli/generation_mesh.h"
 #include "shardwise/comm/gather_values.h"
+#include "shardwise/infer/batch.h"
 #include "shardwise/kernels/device.h"
 
 namespace shardwise::cli {
@@ -20,7 +22,8 @@ int64_t sum_of_largest(std::vector<int64_t> values, int64_t count) {
 }  // namespace
 
 plan::Generation largest_batch(const model::DecoderWeights& weights,
-                               const std::vector<infer::Request>& requests, const infer::Batching& batching) {
+                               const std::vector<infer::Request>& requests, const infer::Batching& batching,
+                               const config::Stages& stages) {
   const config::Config& config = weights.config();
   const auto element_bytes = static_cast<int64_t>(c10::elementSize(weights.dtype()));
   std::vector<int64_t> prompts, caches;
@@ -30,8 +33,10 @@ plan::Generation largest_batch(const model::DecoderWeights& weights,
     caches.push_back(infer::cache_capacity(request));
   }
   plan::Generation batch{config, weights.group().size(), element_bytes};
-  batch.sequences = std::clamp<int64_t>(std::ssize(prompts), 1, batching.sequences);
-  const int64_t waiting = sum_of_largest(prompts, batching.sequences);
+  batch.sequences = infer::batch_sizes(std::ssize(prompts), batching.sequences, static_cast<int>(stages.pp))
+                        .range(0)
+                        .size();
+  const int64_t waiting = sum_of_largest(prompts, batch.sequences);
   batch.sampled_rows = std::max(batch.sequences, std::min({batch.sequences * (1 + batching.drafted),
                                                            batching.rows, weights.rows_with_equal_bits()}));
   batch.rows = std::max(batch.sampled_rows, std::min(waiting, batching.rows));
@@ -48,24 +53,28 @@ plan::Generation largest_batch(const model::DecoderWeights& weights,
   return batch;
 }
 
-PlannedMemories planned_memory(plan::Generation batch, const std::vector<int64_t>& weight_bytes,
-                               const comm::Group& group) {
+PlannedMemories planned_memory(const plan::Generation& batch, const config::Stages& stages,
+                               const std::vector<int64_t>& weight_bytes, const comm::Mesh& mesh) {
   PlannedMemories by_rank;
-  if (group.size() > 1 && !group.has_symmetric_heap()) return by_rank;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    batch.weight_bytes = weight_bytes[size_t(rank)];
-    const plan::GenerationPeak peak = plan::generation_peak(batch, rank);
+  if (!mesh.symmetric_heaps_peak()) return by_rank;
+  const int64_t layers = batch.config.num_hidden_layers;
+  for (int rank = 0; rank < mesh.world_size(); ++rank) {
+    const base::Range blocks = config::layers_of(stages, layers, mesh.coordinate(kStageAxis, rank)).front();
+    plan::Generation of_stage = batch;
+    of_stage.blocks = blocks.size();
+    of_stage.has_embedding = blocks.begin == 0;
+    of_stage.has_head = blocks.end == layers;
+    of_stage.weight_bytes = weight_bytes[size_t(rank)];
+    const plan::GenerationPeak peak = plan::generation_peak(of_stage, mesh.coordinate(kTensorAxis, rank));
     by_rank.push_back({peak.private_bytes(), peak.symmetric_heap_bytes()});
   }
   return by_rank;
 }
 
-std::vector<PeakMemory> peaks_of_ranks(const comm::Group& group) {
-  PeakMemory local{kernels::peak_bytes(group.device()), std::nullopt};
-  if (const comm::SymmetricHeap* heap = group.symmetric_heap())
-    local.symmetric_heap_bytes = heap->peak_bytes();
-  if (group.size() == 1) local.symmetric_heap_bytes = 0;
-  return comm::gather_values(local, group);
+std::vector<PeakMemory> peaks_of_ranks(const comm::Mesh& mesh) {
+  const comm::Group& world = world_of(mesh);
+  return comm::gather_values(PeakMemory{kernels::peak_bytes(world.device()), mesh.symmetric_heaps_peak()},
+                             world);
 }
 
 }  // namespace shardwise::cli

@@ -7,12 +7,21 @@
 
 #include "shardwise/cli/auto_host.h"
 #include "shardwise/cli/model_source.h"
+#include "shardwise/config/stages.h"
 
 namespace shardwise::cli {
 
 struct GenerateOptions {
   ModelOptions model;
+  int64_t pp = 1;
+  std::optional<std::string> pp_layers;
   AutoOptions automatic;
+
+  /// Returns the number of ranks.
+  int64_t ranks() const { return pp * model.tp; }
+  /// Returns how the layers are dealt to the stages. Errors: c10::ValueError for --pp-layers that are no
+  /// positive numbers.
+  config::Stages stages() const;
 
   std::optional<std::string> prompt, prompt_file, prompt_ids, batch_file;
   std::optional<std::string> input;  // standard input, if a file is "-"; read after the flags

@@ -23,4 +23,9 @@ std::vector<int64_t> integers_of(const std::string& command, const std::string& 
   return integers;
 }
 
+std::vector<int64_t> pp_layers_of(const std::string& command, std::string_view text) {
+  constexpr int64_t kMostLayers = 1 << 20;  // far more than any model has
+  return integers_of(command, "--pp-layers", text, 1, kMostLayers);
+}
+
 }  // namespace shardwise::cli

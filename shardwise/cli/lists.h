@@ -15,4 +15,7 @@ std::vector<std::string> parts_of(std::string_view text);
 std::vector<int64_t> integers_of(const std::string& command, const std::string& flag, std::string_view text,
                                  int64_t min, int64_t max);
 
+/// Returns the numbers of layers in the value of --pp-layers. Errors: those of integers_of.
+std::vector<int64_t> pp_layers_of(const std::string& command, std::string_view text);
+
 }  // namespace shardwise::cli

@@ -3,6 +3,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/files.h"
 #include "shardwise/base/memory_counter.h"
+#include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/checkpoint/panel_index.h"
 #include "shardwise/checkpoint/tied_head.h"
 #include "shardwise/cli/quantization_flags.h"
@@ -140,24 +141,29 @@ std::string ModelSource::tokenizer_directory() const {
   return base::is_directory(name) ? name : text::directory_of(name);
 }
 
-checkpoint::LoadCost ModelSource::load(model::DecoderWeights& weights, uint64_t seed) const {
-  return fill(weights, seed, checkpoint::load_weights);
+checkpoint::LoadCost ModelSource::load(model::DecoderWeights& weights, uint64_t seed,
+                                       const comm::Group& world) const {
+  return fill(weights, seed, checkpoint::load_weights, world);
 }
 
-checkpoint::LoadCost ModelSource::map(model::DecoderWeights& weights, uint64_t seed) const {
-  return fill(weights, seed, checkpoint::map_weights);
+checkpoint::LoadCost ModelSource::map(model::DecoderWeights& weights, uint64_t seed,
+                                      const comm::Group& world) const {
+  return fill(weights, seed, checkpoint::map_weights, world);
 }
 
-checkpoint::LoadCost ModelSource::fill(model::DecoderWeights& weights, uint64_t seed, Load* load) const {
+checkpoint::LoadCost ModelSource::fill(model::DecoderWeights& weights, uint64_t seed, Load* load,
+                                       const comm::Group& world) const {
   const base::Stopwatch clock;
   checkpoint::LoadStats local{};
   if (is_dummy()) {
     weights.initialize_(seed);
     local.seconds = clock.seconds();
   } else {
-    local = load(directory_, weights);
+    checkpoint::ValidationErrors errors;  // of this stage
+    errors.collect([&] { local = load(directory_, weights); });
+    errors.raise_on_any_rank(world);
   }
-  checkpoint::LoadCost cost = checkpoint::cost_of(local, weights);
+  checkpoint::LoadCost cost = checkpoint::cost_of(local, weights, world);
   base::reset_peak();
   if (comm::SymmetricHeap* heap = weights.group().symmetric_heap()) heap->reset_peak();
   return cost;

@@ -71,14 +71,15 @@ class ModelSource {
   std::string tokenizer_directory() const;
 
   /// Loads the weights, or draws them from `seed` with --load-format dummy, and resets the peaks of the
-  /// memory counters. Collective.
-  checkpoint::LoadCost load(model::DecoderWeights& weights, uint64_t seed) const;
+  /// memory counters. Collective over `world`, the ranks of all pipeline stages. Returns their cost.
+  checkpoint::LoadCost load(model::DecoderWeights& weights, uint64_t seed, const comm::Group& world) const;
   /// Like load, but leaves weights in their files where it can (checkpoint::map_weights).
-  checkpoint::LoadCost map(model::DecoderWeights& weights, uint64_t seed) const;
+  checkpoint::LoadCost map(model::DecoderWeights& weights, uint64_t seed, const comm::Group& world) const;
 
  private:
   using Load = checkpoint::LoadStats(const std::filesystem::path&, const model::DecoderWeights&);
-  checkpoint::LoadCost fill(model::DecoderWeights& weights, uint64_t seed, Load* load) const;
+  checkpoint::LoadCost fill(model::DecoderWeights& weights, uint64_t seed, Load* load,
+                            const comm::Group& world) const;
   bool is_dummy() const { return options_.load_format == "dummy"; }
 
   ModelOptions options_;

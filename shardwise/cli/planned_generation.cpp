@@ -44,9 +44,9 @@ std::optional<plan::InferenceTask> inference_task(const ModelSource& model,
 }
 
 GenerationTimes planned_times(const std::optional<plan::InferenceTask>& task, size_t requests,
-                              const comm::Group& group) {
+                              const config::Stages& stages, const comm::Group& group) {
   GenerationTimes times;
-  if (!task) return times;
+  if (!task || !stages.layers.empty()) return times;
   times.texts = task->texts;
   times.batches = static_cast<double>(requests) / static_cast<double>(task->texts);
   times.new_tokens = task->new_tokens;
@@ -57,14 +57,15 @@ GenerationTimes planned_times(const std::optional<plan::InferenceTask>& task, si
   times.machine = machine->memory_bytes.source;
   plan::InferenceTask of_ranks = *task;
   of_ranks.ranks = group.size();
-  times.planned = plan::evaluate(of_ranks, {.tp = group.size(), .replicas = 1}, *machine);
+  times.planned =
+      plan::evaluate(of_ranks, {.tp = group.size() / stages.pp, .replicas = 1, .pp = stages.pp}, *machine);
   return times;
 }
 
 std::string planned_text(const GenerationTimes& times) {
   if (!times.planned) return "";
   return fmt::format("; planned time: {} for the prompts, {} a token, {} in all",
-                     in_seconds(times.prompt_seconds()), in_seconds(times.planned->token.total()),
+                     in_seconds(times.prompt_seconds()), in_seconds(times.planned->seconds_per_token()),
                      in_seconds(times.seconds()));
 }
 
@@ -72,7 +73,7 @@ std::string compared_text(const GenerationTimes& times, const infer::Timings& me
   if (!times.planned || measured.prefill_seconds <= 0) return "";
   std::string text = "; " + compared("prompts", measured.prefill_seconds, times.prompt_seconds());
   if (const auto token = measured_token(times, measured))
-    text += "; " + compared("token", *token, times.planned->token.total());
+    text += "; " + compared("token", *token, times.planned->seconds_per_token());
   return text;
 }
 
@@ -81,7 +82,7 @@ nlohmann::ordered_json to_json(const GenerationTimes& times, const infer::Timing
   const auto planned = [&](const auto& value) { return times.planned ? Json(value()) : Json(); };
   const std::optional<double> token = measured_token(times, measured);
   return {{"planned_prompt_seconds", planned([&] { return times.prompt_seconds(); })},
-          {"planned_token_seconds", planned([&] { return times.planned->token.total(); })},
+          {"planned_token_seconds", planned([&] { return times.planned->seconds_per_token(); })},
           {"planned_seconds", planned([&] { return times.seconds(); })},
           {"planned_machine", planned([&] { return times.machine; })},
           {"measured_prompt_seconds", measured.prefill_seconds},

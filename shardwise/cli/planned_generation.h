@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shardwise/cli/model_source.h"
+#include "shardwise/config/stages.h"
 #include "shardwise/infer/generate.h"
 #include "shardwise/plan/inference_plan.h"
 
@@ -33,9 +34,10 @@ struct GenerationTimes {
   double seconds() const { return batches * planned->seconds(new_tokens); }
 };
 
-/// Returns the planned times of `task`, which may have none, on the ranks of `group`.
+/// Returns the planned times of `task`, which may have none, on the ranks of `group`, which are those of all
+/// stages. There are none for stages of given numbers of layers.
 GenerationTimes planned_times(const std::optional<plan::InferenceTask>& task, size_t requests,
-                              const comm::Group& group);
+                              const config::Stages& stages, const comm::Group& group);
 
 /// Returns "; planned time: 12.30 ms for the prompts, 3.10 ms a token, 409.10 ms in all", or "" without a
 /// plan.

@@ -107,7 +107,7 @@ int write_packed(const ShardOptions& o, const Call& call) {
         const bool prints = group.rank() == 0;
         if (prints) model.warn("shard");
         model::DecoderWeights weights(model.config(), group, model.dtype(), model::WeightUse::inference);
-        const checkpoint::LoadCost loaded = model.load(weights, /*seed=*/0);
+        const checkpoint::LoadCost loaded = model.load(weights, /*seed=*/0, group);
         checkpoint::log_load("shard", model.directory(), loaded, group);
         std::optional<WriteProgress> progress;  // on rank 0, which removes an unfinished directory
         if (prints) progress.emplace("shard");

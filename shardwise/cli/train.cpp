@@ -313,9 +313,6 @@ void train_rank(const train::Job& job, const comm::Mesh& mesh, bool json) {
 
 }  // namespace
 
-/// Far more than any model has.
-constexpr int64_t kMostLayers = 1 << 20;
-
 int train_command(const Call& call) {
   TrainOptions options;
   RankOptions ranks;
@@ -337,7 +334,7 @@ int train_command(const Call& call) {
   add_result_flags(flags, options, json);
   if (!flags.parse(call.arguments)) return 0;
   validate("train", ranks);
-  if (pp_layers) options.pp_layers = integers_of("train", "--pp-layers", *pp_layers, 1, kMostLayers);
+  if (pp_layers) options.pp_layers = pp_layers_of("train", *pp_layers);
   std::vector<std::string> argv = call.argv;
   if (has_to_choose("train", automatic, ranks.device)) {
     refuse_unplanned("train", dp.value_or(1) > 1, "--dp above 1");

@@ -24,7 +24,8 @@ plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh, int st
   const parallel::Replication replication = train::replication_of(o, mesh.group(train::kDataAxis));
   const bool shares_memory = ranks_share_memory(mesh.group(train::kTensorAxis));
   const auto stages = static_cast<int>(o.pp);
-  const std::vector<base::Range> runs = train::layers_of(o, job.config().num_hidden_layers, stage);
+  const std::vector<base::Range> runs =
+      config::layers_of(train::stages_of(o), job.config().num_hidden_layers, stage);
   return {.config = job.config(),
           .tp = static_cast<int>(o.tp),
           .dp = static_cast<int>(o.dp),
@@ -136,7 +137,8 @@ std::string stages_table(const train::Job& job) {
   std::string table = "train: stage  ranks      layers";
   for (int stage = 0; stage < o.pp; ++stage) {
     std::string layers;
-    for (const base::Range& run : train::layers_of(o, job.config().num_hidden_layers, stage))
+    for (const base::Range& run :
+         config::layers_of(train::stages_of(o), job.config().num_hidden_layers, stage))
       layers += (layers.empty() ? "" : ", ") + numbers_text(run);
     const int64_t ranks = o.dp * o.tp;
     table +=

@@ -108,4 +108,14 @@ std::vector<Group> Mesh::groups() const {
   return all;
 }
 
+std::optional<int64_t> Mesh::symmetric_heaps_peak() const {
+  int64_t peak = 0;
+  for (const Group& group : groups()) {
+    if (group.size() == 1) continue;
+    if (!group.has_symmetric_heap()) return std::nullopt;
+    peak += group.symmetric_heap()->peak_bytes();
+  }
+  return peak;
+}
+
 }  // namespace shardwise::comm

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,9 @@ class Mesh {
   const Group& group(const Names& axes) const;
   /// Returns every group of this mesh and its views once.
   std::vector<Group> groups() const;
+  /// Returns the largest bytes of tensors that this rank has had in the symmetric heaps of all groups, summed
+  /// over the heaps; 0 on a rank alone; nullopt if a group has none, as over MPI.
+  std::optional<int64_t> symmetric_heaps_peak() const;
 
  private:
   using Groups = std::map<std::vector<int>, Group>;  // by their ranks

@@ -14,7 +14,7 @@ at::ScalarType cache_dtype(const std::string& where, const model::DecoderWeights
 nn::Cache empty_cache(const model::DecoderWeights& weights, int64_t capacity, at::ScalarType dtype) {
   const config::Config& config = weights.config();
   const int64_t kv_heads = weights.layout().kv_heads.range(weights.group().rank()).size();
-  return nn::Cache::empty(config.num_hidden_layers, kv_heads, config.head_dim, capacity,
+  return nn::Cache::empty(weights.stage().front(), kv_heads, config.head_dim, capacity,
                           at::TensorOptions(dtype).device(weights.group().device()));
 }
 

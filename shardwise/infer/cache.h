@@ -12,7 +12,8 @@ namespace shardwise::infer {
 at::ScalarType cache_dtype(const std::string& where, const model::DecoderWeights& weights,
                            std::optional<at::ScalarType> wanted);
 
-/// Allocates a cache for `capacity` tokens of one sequence, with this rank's KV heads.
+/// Allocates a cache for `capacity` tokens of one sequence, with this rank's KV heads in the layers of its
+/// pipeline stage.
 nn::Cache empty_cache(const model::DecoderWeights& weights, int64_t capacity, at::ScalarType dtype);
 
 }  // namespace shardwise::infer

@@ -6,41 +6,12 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <vector>
 
-#include "shardwise/infer/sampler.h"
-#include "shardwise/infer/token_rules.h"
+#include "shardwise/infer/request.h"
 #include "shardwise/model/decoder.h"
 
 namespace shardwise::infer {
-
-/// A prompt and how to continue it.
-struct Request {
-  std::vector<int64_t> prompt;  // token ids, at least one
-  int64_t max_new_tokens = 0;   // tokens to generate at most
-  Sampling sampling = {};       // greedy by default
-  bool wants_logprobs = false;  // return the log-probability of each generated token
-  TokenRules rules = {};        // none by default
-};
-
-/// Returns the capacity of a request's KV cache in tokens. The last generated token is never an input.
-int64_t cache_capacity(const Request& request);
-
-constexpr int64_t kMostDrafted = nn::kRowsOneByOne - 1;  // the last sampled token has a row too
-
-/// Limits of one forward. They affect the generated tokens only through rounding.
-struct Batching {
-  int64_t sequences = 16;  // maximum number of sequences in the batch
-  int64_t rows = 512;      // maximum number of tokens in one forward, unless more sequences are in decode
-  /// Maximum number of tokens drafted for each sequence in decode (draft.h), at most kMostDrafted. A forward
-  /// verifies them together, and keeps those that it would have sampled: the tokens are the same, for one
-  /// forward may give several. It drafts only as many as keep the bits that each row has alone
-  /// (DecoderWeights::rows_with_equal_bits).
-  int64_t drafted = 0;
-  /// The dtype of cached keys and values: int8 (at::kChar), or that of the weights.
-  std::optional<at::ScalarType> cache_dtype = {};
-};
 
 /// Why a sequence ended.
 enum class FinishReason {
@@ -88,6 +59,16 @@ struct Generated {
 Generated generate(const model::DecoderWeights& weights, const std::vector<Request>& requests,
                    const std::vector<int64_t>& eos_token_ids, const Batching& batching = {},
                    const OnToken& on_token = {});
+
+/// The same over pipeline stages. `pipeline`: the ranks of all stages with this rank's tensor-parallel index;
+/// `weights` are of the stage with this rank's number there, in one run of blocks. The sequences are split
+/// into as many batches as there are stages, or as there are sequences, whose forwards are in flight at once:
+/// while a stage processes one batch, the next stage processes another. So are the forwards of a long prompt.
+/// Cost: also a message [rows, h] of each forward between neighboring stages, and the sampled tokens, 16
+/// bytes each, from the last stage to each other one; each stage caches the keys and values of its blocks.
+Generated generate(const model::DecoderWeights& weights, const comm::Group& pipeline,
+                   const std::vector<Request>& requests, const std::vector<int64_t>& eos_token_ids,
+                   const Batching& batching = {}, const OnToken& on_token = {});
 
 /// Checks one request. Throws c10::ValueError as generate() does, with a message that starts with `where`.
 void check_request(const Request& request, const config::Config& config, const std::string& where);

@@ -15,7 +15,8 @@ at::Tensor TokenForward::logits(const at::Tensor& ids, const std::vector<nn::Cac
   size.tokens.set(ids, sequences);
   step.new_tokens = &size.tokens;
   // The first forward is not captured: it makes what later ones find, such as tables of rotary angles.
-  if (device.is_cpu() || !std::exchange(size.was_run, true)) return forward(size, step);
+  const bool is_captured = !device.is_cpu() && stage_.stages() == 1 && std::exchange(size.was_run, true);
+  if (!is_captured) return forward(size, step);
   if (!size.graph) size.graph = kernels::capture(device, [&] { size.logits = forward(size, step); });
   const base::ProfiledOp profiled("graph");
   size.graph->replay();
@@ -23,7 +24,7 @@ at::Tensor TokenForward::logits(const at::Tensor& ids, const std::vector<nn::Cac
 }
 
 at::Tensor TokenForward::forward(const Size& size, const nn::Step& step) const {
-  return model::Decoder<nn::Invariant>(weights_).logits(size.tokens.ids(), step).local().select(1, 0);
+  return stage_.logits(size.tokens.ids(), /*rows=*/{}, step);
 }
 
 }  // namespace shardwise::infer

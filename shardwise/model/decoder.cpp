@@ -266,10 +266,6 @@ void verify_inputs(const at::Tensor& ids, const nn::Step& step) {
   parallel::verify_equal(at::full({1}, key, at::kLong), "the random key", step);
 }
 
-}  // namespace
-
-namespace {
-
 /// The number of a block's part: the first part is before the blocks.
 int64_t part_of(const BlockLayers& block) {
   return block.layer + 1;
@@ -333,23 +329,33 @@ nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, con
 }
 
 template <nn::ResidualStream Stream>
-nn::Placed<Stream> Decoder<Stream>::head_input(const at::Tensor& ids, const nn::Step& step) const {
-  auto x = hidden(ids, step);
+nn::Placed<Stream> Decoder<Stream>::normed(nn::DeferredReduction<Stream> x, const nn::Step& step) const {
   return nn::observed(&observer_, {nn::Stage::Kind::norm}, weights_.norm_(x, step));
+}
+
+template <nn::ResidualStream Stream>
+nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::head_of(const nn::Placed<Stream>& normed,
+                                                               const nn::Step& step) const {
+  return nn::observed(&observer_, {nn::Stage::Kind::logits}, weights_.head_(normed, step));
 }
 
 template <nn::ResidualStream Stream>
 nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits(const at::Tensor& ids,
                                                               const nn::Step& step) const {
-  return nn::observed(&observer_, {nn::Stage::Kind::logits}, weights_.head_(head_input(ids, step), step));
+  return head_of(normed(hidden(ids, step), step), step);
 }
 
 template <nn::ResidualStream Stream>
-nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
-    const at::Tensor& ids, const at::Tensor& rows,
+nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::logits_of(nn::Placed<Stream> x,
+                                                                 const nn::Step& step) const {
+  return head_of(normed(nn::DeferredReduction<Stream>(std::move(x)), step), step);
+}
+
+template <nn::ResidualStream Stream>
+nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::head_of_rows(
+    nn::DeferredReduction<Stream> x, const at::Tensor& rows,
     const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant> {
   const auto& w = weights_;
-  auto x = hidden(ids, step);
   const auto chosen = [&](const nn::Placed<Stream>& all) {
     return nn::Placed<Stream>(all.local().index_select(0, kernels::queued_copy(rows, all.local().device())));
   };
@@ -359,19 +365,32 @@ nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
 }
 
 template <nn::ResidualStream Stream>
+nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits(
+    const at::Tensor& ids, const at::Tensor& rows,
+    const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant> {
+  return head_of_rows(hidden(ids, step), rows, step);
+}
+
+template <nn::ResidualStream Stream>
+nn::Placed<nn::Sharded<nn::kFeature>> Decoder<Stream>::next_logits_of(
+    nn::Placed<Stream> x, const at::Tensor& rows,
+    const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant> {
+  return head_of_rows(nn::DeferredReduction<Stream>(std::move(x)), rows, step);
+}
+
+template <nn::ResidualStream Stream>
 nn::Placed<nn::Invariant> Decoder<Stream>::loss(const at::Tensor& ids, const at::Tensor& labels,
                                                 const nn::LossOptions& options, const nn::Step& step) const {
-  return nn::linear_cross_entropy(head_input(ids, step), weights_.head_, labels, options, step, &observer_);
+  return nn::linear_cross_entropy(normed(hidden(ids, step), step), weights_.head_, labels, options, step,
+                                  &observer_);
 }
 
 template <nn::ResidualStream Stream>
 nn::Placed<nn::Invariant> Decoder<Stream>::loss_of(nn::Placed<Stream> x, const at::Tensor& labels,
                                                    const nn::LossOptions& options,
                                                    const nn::Step& step) const {
-  nn::DeferredReduction<Stream> complete(std::move(x));
-  const nn::Placed<Stream> normed =
-      nn::observed(&observer_, {nn::Stage::Kind::norm}, weights_.norm_(complete, step));
-  return nn::linear_cross_entropy(normed, weights_.head_, labels, options, step, &observer_);
+  return nn::linear_cross_entropy(normed(nn::DeferredReduction<Stream>(std::move(x)), step), weights_.head_,
+                                  labels, options, step, &observer_);
 }
 
 template class Decoder<nn::Invariant>;

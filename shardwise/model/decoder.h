@@ -129,11 +129,17 @@ class Decoder {
   nn::Placed<nn::Invariant> loss(const at::Tensor& ids, const at::Tensor& labels,
                                  const nn::LossOptions& options, const nn::Step& step) const;
 
-  /// The same in three parts, for the stages of a pipeline: each may have any of them. Computes the residual
+  /// The same in parts, for the stages of a pipeline: each may have any of them. Computes the residual
   /// stream before the first block. Errors: those of logits.
   nn::Placed<Stream> embedded(const at::Tensor& ids, const nn::Step& step) const;
   /// Runs a run of the stage's blocks on the residual stream, [s, b, h] or [s/t, b, h].
   nn::Placed<Stream> through_blocks(nn::Placed<Stream> x, size_t chunk, const nn::Step& step) const;
+  /// Computes the logits of the residual stream after the last block.
+  nn::Placed<nn::Sharded<nn::kFeature>> logits_of(nn::Placed<Stream> x, const nn::Step& step) const;
+  /// Computes what next_logits does, of the residual stream after the last block.
+  nn::Placed<nn::Sharded<nn::kFeature>> next_logits_of(
+      nn::Placed<Stream> x, const at::Tensor& rows,
+      const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant>;
   /// Computes the cross-entropy of the residual stream after the last block. Errors: those of
   /// nn::linear_cross_entropy.
   nn::Placed<nn::Invariant> loss_of(nn::Placed<Stream> x, const at::Tensor& labels,
@@ -142,7 +148,11 @@ class Decoder {
  private:
   nn::DeferredReduction<Stream> run_blocks(nn::Placed<Stream> x, size_t chunk, const nn::Step& step) const;
   nn::DeferredReduction<Stream> hidden(const at::Tensor& ids, const nn::Step& step) const;
-  nn::Placed<Stream> head_input(const at::Tensor& ids, const nn::Step& step) const;
+  nn::Placed<Stream> normed(nn::DeferredReduction<Stream> x, const nn::Step& step) const;
+  nn::Placed<nn::Sharded<nn::kFeature>> head_of(const nn::Placed<Stream>& normed, const nn::Step& step) const;
+  nn::Placed<nn::Sharded<nn::kFeature>> head_of_rows(
+      nn::DeferredReduction<Stream> x, const at::Tensor& rows,
+      const nn::Step& step) const requires std::is_same_v<Stream, nn::Invariant>;
   const DecoderWeights& weights_;
   nn::Observer observer_;
 };

@@ -68,7 +68,7 @@ Tensor attend_to_cache(const Tensor& qkv, const Core& core, const Cache& cache, 
   core.rotary->tables(cache.capacity(), qkv);  // one table for all positions
   const kernels::Qkv heads = core.heads_of(qkv, {cache.length});
   const int64_t past = cache.length, rows = qkv.size(0);
-  const auto& [keys, values] = cache.layers.at(size_t(layer));
+  const auto& [keys, values] = cache.layer(layer);
   kernels::store_rows_(keys, past, heads.k[0]);
   kernels::store_rows_(values, past, heads.v[0]);
   const auto stored = [&](const kernels::StoredHeads& from) {

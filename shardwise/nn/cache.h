@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "shardwise/base/split.h"
 #include "shardwise/kernels/stored_heads.h"
 
 namespace shardwise::nn {
@@ -17,10 +18,14 @@ struct Cache {
   };
   std::vector<Layer> layers;  // in the order of the forward
   int64_t length = 0;         // cached tokens; equal in every layer between two forwards
+  int64_t first_layer = 0;    // the number of layers[0]: above 0 on a later pipeline stage
 
-  /// Allocates a cache for `capacity` tokens, in the model's dtype or in int8 (at::kChar).
-  static Cache empty(int64_t layers, int64_t kv_heads, int64_t head_dim, int64_t capacity,
+  /// Allocates a cache for `capacity` tokens in the layers of a range, in the model's dtype or in int8
+  /// (at::kChar).
+  static Cache empty(const base::Range& layers, int64_t kv_heads, int64_t head_dim, int64_t capacity,
                      at::TensorOptions options);
+  /// Returns what is cached for a layer of that range, by its number in the model.
+  const Layer& layer(int64_t number) const { return layers.at(size_t(number - first_layer)); }
   /// Returns the number of tokens for which there is room.
   int64_t capacity() const { return layers.front().keys.rows.size(1); }
 };

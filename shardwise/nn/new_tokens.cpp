@@ -13,7 +13,7 @@ using at::Tensor;
 std::vector<kernels::CachedHeads> caches_of(std::span<const CachedRows> sequences, int64_t layer) {
   std::vector<kernels::CachedHeads> caches;
   for (const auto& [cache, rows] : sequences) {
-    const auto& [keys, values] = cache->layers.at(size_t(layer));
+    const auto& [keys, values] = cache->layer(layer);
     for (int64_t row = 0; row < rows; ++row) caches.push_back({keys, values, cache->length + row});
   }
   return caches;
@@ -41,8 +41,10 @@ void NewTokens::set(const Tensor& ids, std::span<const CachedRows> sequences) {
                       " rows and a cache for ", cache->capacity(), " [SW0858]");
   }
   layers_.clear();
-  for (int64_t layer = 0; layer < std::ssize(sequences.front().cache->layers); ++layer)
-    layers_.push_back(caches_of(sequences, layer));
+  const Cache& first = *sequences.front().cache;
+  first_layer_ = first.first_layer;
+  for (int64_t index = 0; index < std::ssize(first.layers); ++index)
+    layers_.push_back(caches_of(sequences, first_layer_ + index));
   if (device_.is_cpu()) {
     ids_ = ids;
     position_ids_ = at::tensor(positions_, at::kLong);
@@ -67,7 +69,7 @@ void NewTokens::copy_to_device(const Tensor& ids) {
 }
 
 kernels::CacheTable NewTokens::table(int64_t layer) const {
-  return {tables_.defined() ? tables_[layer] : Tensor(), capacity_};
+  return {tables_.defined() ? tables_[layer - first_layer_] : Tensor(), capacity_};
 }
 
 }  // namespace shardwise::nn

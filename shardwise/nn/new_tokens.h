@@ -31,7 +31,10 @@ class NewTokens {
   /// Returns the positions, and the same [n] on the device.
   const std::vector<int64_t>& positions() const { return positions_; }
   const at::Tensor& position_ids() const { return position_ids_; }
-  const std::vector<kernels::CachedHeads>& caches(int64_t layer) const { return layers_.at(size_t(layer)); }
+  /// Returns the caches of a layer, by its number in the model.
+  const std::vector<kernels::CachedHeads>& caches(int64_t layer) const {
+    return layers_.at(size_t(layer - first_layer_));
+  }
   /// Returns the table of a layer; on the CPU an empty one.
   kernels::CacheTable table(int64_t layer) const;
   int64_t capacity() const { return capacity_; }
@@ -42,7 +45,8 @@ class NewTokens {
   int64_t n_, capacity_;
   at::Device device_;
   std::vector<int64_t> positions_;
-  std::vector<std::vector<kernels::CachedHeads>> layers_;
+  int64_t first_layer_ = 0;
+  std::vector<std::vector<kernels::CachedHeads>> layers_;  // of the sequences' caches
   at::Tensor on_device_;  // the bytes of ids, positions and the tables of all layers; undefined on the CPU
   at::Tensor ids_, position_ids_, tables_;
 };

@@ -60,9 +60,10 @@ class Forward {
       : generation_(generation), workload_(workload_of(generation)), sizes_(workload_, rank) {}
 
   Allocations persistent(int rank) const {
-    const int64_t per_token = generation_.config.num_hidden_layers *
-                              cached_bytes_per_block(generation_.config, sizes_.shard().kv_heads,
-                                                     generation_.element_bytes, generation_.has_int8_cache);
+    const int64_t blocks = generation_.blocks > 0 ? generation_.blocks : generation_.config.num_hidden_layers;
+    const int64_t per_token =
+        blocks * cached_bytes_per_block(generation_.config, sizes_.shard().kv_heads,
+                                        generation_.element_bytes, generation_.has_int8_cache);
     return {{"weights", weight_bytes(rank)},
             {"dequantized rows", dequantized_bytes()},
             {"keys and values", generation_.cached_tokens * per_token},
@@ -74,6 +75,8 @@ class Forward {
     if (generation_.config.experts) all.push_back(experts());
     if (generation_.has_embedding) all.insert(all.begin(), embedding());
     if (generation_.has_head) all.push_back(head());
+    if (!generation_.has_head)
+      for (MemorySnapshot& snapshot : all) snapshot.allocations.push_back(message());
     return all;
   }
 
@@ -147,6 +150,9 @@ class Forward {
       allocations.push_back({"residual stream", sizes_.full_hidden(), partial_sum().pool});
     return {"embedding", allocations};
   }
+
+  /// The residual stream that the next stage has not received yet, in a heap that nothing else uses.
+  Allocation message() const { return {"message", sizes_.full_hidden(), Pool::symmetric_heap}; }
 
   /// Attention of one sequence; with several, of the last one, next to the outputs of the others.
   MemorySnapshot attention() const {

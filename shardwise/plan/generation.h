@@ -25,8 +25,9 @@ struct Generation {
   bool attends_by_tiles = false;     // AVX-512 BF16 or AMX computes attention of bf16
   bool multiplies_by_tiles = false;  // AMX multiplies packed bf16 weights
   int64_t ep = 1;                    // ranks that share the experts (routed_experts.h)
+  int64_t blocks = 0;                // on the rank's pipeline stage; 0: all of the model's
   bool has_embedding = true;         // on the rank's pipeline stage
-  bool has_head = true;              // final norm and head are on that stage
+  bool has_head = true;              // final norm and head are on that stage; or it sends to the next one
 };
 
 /// Returns the bytes that a rank caches of a token in one block: keys and values of its KV heads, or the

@@ -1,7 +1,5 @@
 #include "shardwise/train/job.h"
 
-#include <numeric>
-
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -81,17 +79,6 @@ std::string run_dtype(const TrainOptions& options, const std::optional<path>& re
   return stored.dtype;
 }
 
-/// Checks that every pipeline stage has layers.
-void check_layers(const TrainOptions& options, int64_t layers) {
-  TORCH_CHECK_VALUE(options.pp <= layers / options.virtual_stages,
-                    "train: --pp x --virtual-stages must be at most the number of layers, ", layers, "; got ",
-                    options.pp, " x ", options.virtual_stages, " [SW0875]");
-  const int64_t sum = std::accumulate(options.pp_layers.begin(), options.pp_layers.end(), int64_t{0});
-  TORCH_CHECK_VALUE(options.pp_layers.empty() || sum == layers,
-                    "train: --pp-layers must add up to the number of layers, ", layers, "; got ", sum,
-                    " [SW0873]");
-}
-
 Config choose_config(const TrainOptions& options, const std::optional<path>& resumed,
                      const std::optional<path>& initial) {
   const std::optional<Config> requested = requested_config(options);
@@ -101,7 +88,7 @@ Config choose_config(const TrainOptions& options, const std::optional<path>& res
                     config.quantization ? config.quantization->text() : "",
                     "; train the unquantized model [SW0023]");
   if (directory && requested) check_same_model(*requested, config, *directory);
-  check_layers(options, config.num_hidden_layers);
+  config::check_stages("train", stages_of(options), config.num_hidden_layers);
   config.dtype = run_dtype(options, resumed, config);
   return config;
 }

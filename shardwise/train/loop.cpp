@@ -109,8 +109,7 @@ Summary run(const Job& job, const comm::Mesh& mesh, const OnStep& on_step, const
   check_overlap(options.overlap, mesh.group(kTensorAxis));
   const std::optional<checkpoint::RunLock> lock = lock_save_directory(job, world);
   Trainer trainer(job, mesh);
-  if (trainer.load_cost() && mesh.coordinate(kDataAxis) == 0)
-    log_load(job, *trainer.load_cost(), mesh.group(kTensorAxis));
+  if (trainer.load_cost()) log_load(job, *trainer.load_cost(), world);
   if (on_start) on_start();
   const base::Stopwatch watch;
   Summary summary;

@@ -43,30 +43,13 @@ const comm::Group& stages_and_replicas(const comm::Mesh& mesh) {
   return mesh.group(loss_axes());
 }
 
-std::vector<base::Range> layers_of(const TrainOptions& options, int64_t layers, int stage) {
-  const base::Split parts =
-      options.pp_layers.empty()
-          ? base::Split::even("layer", layers, static_cast<int>(options.pp * options.virtual_stages))
-          : base::Split::of_sizes("layer", options.pp_layers);
-  std::vector<base::Range> runs;
-  for (int part = stage; part < parts.ranks(); part += static_cast<int>(options.pp))
-    runs.push_back(parts.range(part));
-  return runs;
+config::Stages stages_of(const TrainOptions& options) {
+  return {options.pp, options.virtual_stages, options.pp_layers};
 }
 
 base::PipelineSchedule pipeline_schedule_of(const TrainOptions& options) {
   return options.pp_schedule == "afab" ? base::PipelineSchedule::afab
                                        : base::PipelineSchedule::one_forward_one_backward;
-}
-
-std::optional<int64_t> symmetric_heaps_peak(const comm::Mesh& mesh) {
-  int64_t peak = 0;
-  for (const comm::Group& group : mesh.groups()) {
-    if (group.size() == 1) continue;
-    if (!group.has_symmetric_heap()) return std::nullopt;
-    peak += group.symmetric_heap()->peak_bytes();
-  }
-  return peak;
 }
 
 parallel::Replication replication_of(const TrainOptions& options, const comm::Group& replicas) {

@@ -5,6 +5,7 @@
 #include "shardwise/base/pipeline.h"
 #include "shardwise/base/split.h"
 #include "shardwise/comm/mesh.h"
+#include "shardwise/config/stages.h"
 #include "shardwise/parallel/data_parallel.h"
 #include "shardwise/train/options.h"
 
@@ -28,16 +29,10 @@ const comm::Group& world_of(const comm::Mesh& mesh);
 /// Returns the group of the ranks of all stages and replicas with the same tensor-parallel index.
 const comm::Group& stages_and_replicas(const comm::Mesh& mesh);
 
-/// Returns the runs of blocks of a pipeline stage of a model with `layers`, one for each of --virtual-stages.
-/// The model's parts, which are dealt to the stages in turn, have the sizes of --pp-layers, or are as even as
-/// possible, the first ones larger by one.
-std::vector<base::Range> layers_of(const TrainOptions& options, int64_t layers, int stage);
+/// Returns how the model's layers are dealt to the stages.
+config::Stages stages_of(const TrainOptions& options);
 /// Returns the schedule that --pp-schedule names.
 base::PipelineSchedule pipeline_schedule_of(const TrainOptions& options);
-
-/// Returns the largest bytes of tensors that this rank has had in the symmetric heaps of all groups, summed
-/// over the heaps; 0 on a rank alone; nullopt if a group has none, as over MPI.
-std::optional<int64_t> symmetric_heaps_peak(const comm::Mesh& mesh);
 
 /// Returns what the replicas of a run split.
 parallel::Replication replication_of(const TrainOptions& options, const comm::Group& replicas);

@@ -75,9 +75,6 @@ void check_stages(const TrainOptions& o) {
   TORCH_CHECK_VALUE(o.virtual_stages == 1 || o.pp > 1,
                     "train: --virtual-stages above 1 needs --pp 2 or more; got ", o.virtual_stages,
                     " [SW0878]");
-  TORCH_CHECK_VALUE(o.pp_layers.empty() || std::ssize(o.pp_layers) == o.pp * o.virtual_stages,
-                    "train: --pp-layers must be as many numbers as --pp x --virtual-stages, ", o.pp, " x ",
-                    o.virtual_stages, "; got ", o.pp_layers.size(), " [SW0876]");
   TORCH_CHECK_VALUE(o.pp_schedule == "1f1b" || o.pp_schedule == "afab",
                     "train: --pp-schedule must be 1f1b or afab; got ", base::shortened(o.pp_schedule),
                     " [SW0877]");

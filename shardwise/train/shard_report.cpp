@@ -39,7 +39,7 @@ MemoryBreakdown local_memory(const Trainer& trainer, const comm::Mesh& mesh) {
         bytes_of(of_parameter.master) + bytes_of(of_parameter.exp_avg) + bytes_of(of_parameter.exp_avg_sq);
   }
   local.peak_private = kernels::peak_bytes(world_of(mesh).device());
-  local.peak_symmetric_heap = symmetric_heaps_peak(mesh);
+  local.peak_symmetric_heap = mesh.symmetric_heaps_peak();
   return local;
 }
 

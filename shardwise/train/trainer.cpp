@@ -31,7 +31,7 @@ AdamWOptions adamw_options(const TrainOptions& o) {
 }
 
 int64_t peak_memory_bytes(const comm::Mesh& mesh) {
-  return kernels::peak_bytes(world_of(mesh).device()) + symmetric_heaps_peak(mesh).value_or(0);
+  return kernels::peak_bytes(world_of(mesh).device()) + mesh.symmetric_heaps_peak().value_or(0);
 }
 
 /// Returns what the rank has counted in all of its groups.
@@ -50,7 +50,7 @@ Usage usage_since(const comm::Counters& before, double step_ms, const comm::Mesh
               .comm_ns = spent.busy_ns,
               .comm_bytes = total.bytes,
               .peak_memory_bytes = peak_memory_bytes(mesh)};
-  if (!symmetric_heaps_peak(mesh)) return usage;
+  if (!mesh.symmetric_heaps_peak()) return usage;
   usage.wait_ns = spent.waiting_ns;
   usage.copied_bytes = total.copied_bytes;
   return usage;
@@ -63,7 +63,8 @@ std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::M
                                                                : model::WeightUse::replicated_training;
   auto weights = std::make_unique<model::DecoderWeights>(
       job.config(), mesh.group(kTensorAxis), scalar_type(job.config().dtype), use,
-      layers_of(job.options(), job.config().num_hidden_layers, mesh.coordinate(kPipelineAxis)));
+      config::layers_of(stages_of(job.options()), job.config().num_hidden_layers,
+                        mesh.coordinate(kPipelineAxis)));
   for (const nn::UsedParameter& used : weights->all_parameters()) {
     if (job.frozen().parameters.contains(used.parameter->name)) parallel::freeze_(*used.parameter);
   }
@@ -117,12 +118,12 @@ std::optional<checkpoint::LoadCost> Trainer::load_or_initialize_() {
   }
   data_parallel_.publish_weights_();
   if (has_stages()) stage_.publish_tied_weight_();
-  return directory ? std::optional(checkpoint::cost_of(stats, *weights_)) : std::nullopt;
+  return directory ? std::optional(checkpoint::cost_of(stats, *weights_, world_of(mesh_))) : std::nullopt;
 }
 
 void Trainer::read_state(const std::filesystem::path& directory) {
   checkpoint::TrainState stored = state();
-  checkpoint::add_(*load_cost_, checkpoint::load_state(directory, stored, *weights_), replica());
+  checkpoint::add_(*load_cost_, checkpoint::load_state(directory, stored, *weights_), world_of(mesh_));
   steps_done_ = stored.step;
   sequences_ = stored.sequences;
 }

@@ -11,7 +11,7 @@ namespace shardwise::nn {
 namespace {
 
 Cache cache_of(int64_t capacity, int64_t length) {
-  Cache cache = Cache::empty(/*layers=*/2, /*kv_heads=*/1, /*head_dim=*/4, capacity, at::kFloat);
+  Cache cache = Cache::empty(/*layers=*/{0, 2}, /*kv_heads=*/1, /*head_dim=*/4, capacity, at::kFloat);
   cache.length = length;
   return cache;
 }

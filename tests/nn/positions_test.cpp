@@ -110,7 +110,7 @@ TEST(LearnedPositions, RejectAStepOfAnotherBatch) {
 TEST(LearnedPositions, ContinueAfterTheCachedTokens) {
   const at::NoGradGuard no_grad;
   const Table table{Group()};
-  Cache first = Cache::empty(1, 1, 1, /*capacity=*/8, at::kDouble), second = first;
+  Cache first = Cache::empty({0, 1}, 1, 1, /*capacity=*/8, at::kDouble), second = first;
   first.length = 3;
   Step step(Group(), /*sequence_length=*/5);
   step.cached = {{&first, 2}, {&second, 3}};

@@ -67,9 +67,9 @@ comm::Group on_path(const comm::Group& group, Path path) {
 
 void for_each_stored(const DecoderWeights& weights,
                      const std::function<void(size_t, const StoredTensor&)>& visit) {
-  for (size_t i = 0; i < weights.used_parameters().size(); ++i) {
-    for (const StoredTensor& stored :
-         model::stored_tensors(*weights.used_parameters()[i].parameter, weights.config()))
+  const nn::UsedParameters held = weights.held_parameters();
+  for (size_t i = 0; i < held.size(); ++i) {
+    for (const StoredTensor& stored : model::stored_tensors(*held[i].parameter, weights.config()))
       visit(i, stored);
   }
 }
@@ -80,7 +80,7 @@ void load_slices_(const DecoderWeights& weights, const Tensors& full) {
     const at::Tensor& from = full.at(stored.name);
     TORCH_INTERNAL_ASSERT(from.sizes() == at::IntArrayRef(stored.shape), stored.name, " has shape ",
                           from.sizes());
-    const at::Tensor local = stored.oriented(weights.used_parameters()[i].parameter->value);
+    const at::Tensor local = stored.oriented(weights.held_parameters()[i].parameter->value);
     for (const ShardRule::Piece& piece : stored.held(weights.group().rank())) {
       local.narrow(stored.dim, piece.local_begin, piece.size)
           .copy_(from.narrow(stored.dim, piece.global_begin, piece.size));

@@ -284,11 +284,11 @@ TEST(Pipelines, StagesNeedALayerEach) {
   TrainOptions options = run_options(scratch);
   options.pp = 9;
   EXPECT_EQ(test::error_text([&] { Job{options}; }),
-            "train: --pp x --virtual-stages must be at most the number of layers, 8; got 9 x 1");
+            "train: --pp must be at most the number of layers, 8; got 9");
   options.pp = 2;
   options.pp_layers = {8};
   EXPECT_EQ(test::error_text([&] { Job{options}; }),
-            "train: --pp-layers must be as many numbers as --pp x --virtual-stages, 2 x 1; got 1");
+            "train: --pp-layers must be as many numbers as --pp, 2; got 1");
   options.pp_layers = {4, 5};
   EXPECT_EQ(test::error_text([&] { Job{options}; }),
             "train: --pp-layers must add up to the number of layers, 8; got 9");
