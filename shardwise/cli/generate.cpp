@@ -19,6 +19,7 @@
 #include "shardwise/cli/profile_report.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/shared_input.h"
+#include "shardwise/cli/stages_table.h"
 #include "shardwise/cli/streaming_detokenizer.h"
 #include "shardwise/cli/units.h"
 #include "shardwise/comm/gather_values.h"
@@ -262,13 +263,15 @@ void warn_of_invalid_utf8(const GenerateJob& job) {
 }
 
 void generate_rank(const GenerateJob& job, const comm::Mesh& mesh) {
+  const config::Config& config = job.model.config();
   const comm::Group& world = world_of(mesh);
   if (mesh.rank() == 0) {
     job.model.warn("generate");
     warn_of_invalid_utf8(job);
     infer::warn_of_unsupported_fields(job.defaults, "generate");
+    if (job.stages.pp > 1)
+      base::log_info(stages_table("generate", job.stages, config.num_hidden_layers, job.options.model.tp));
   }
-  const config::Config& config = job.model.config();
   model::DecoderWeights weights(
       config, mesh.group(kTensorAxis), job.model.dtype(), model::WeightUse::inference,
       config::layers_of(job.stages, config.num_hidden_layers, mesh.coordinate(kStageAxis)));

@@ -20,6 +20,7 @@
 #include "shardwise/cli/profile_report.h"
 #include "shardwise/cli/ranks.h"
 #include "shardwise/cli/run_figures.h"
+#include "shardwise/cli/stages_table.h"
 #include "shardwise/cli/train_log.h"
 #include "shardwise/cli/train_progress.h"
 #include "shardwise/cli/train_report.h"
@@ -300,7 +301,9 @@ void train_rank(const train::Job& job, const comm::Mesh& mesh, bool json) {
   job.text().invalid_utf8().warn("train");
   log_resumption(job);
   base::log_info(describe(job));
-  if (job.options().pp > 1) base::log_info(stages_table(job));
+  if (job.options().pp > 1)
+    base::log_info(stages_table("train", train::stages_of(job.options()), job.config().num_hidden_layers,
+                                job.options().dp * job.options().tp));
   if (job.options().dp > 1) base::log_info(replicas_table(job, mesh));
   warn_of_idle_ranks(job.options());
   const auto [report, steps] = train_and_show(job, mesh);

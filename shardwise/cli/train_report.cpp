@@ -7,6 +7,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/cli/load_json.h"
 #include "shardwise/cli/output.h"
+#include "shardwise/cli/stages_table.h"
 #include "shardwise/cli/units.h"
 #include "shardwise/kernels/bf16_product.h"
 #include "shardwise/plan/communication.h"
@@ -69,13 +70,6 @@ int64_t step_bytes(const train::Job& job, const comm::Mesh& mesh, int rank) {
 constexpr const char* kTableHead =
     "\nrank  peak memory      planned  sent per step      planned  copied per step  communication";
 
-/// Returns "3", "0 to 4" or "none".
-std::string numbers_text(const base::Range& numbers) {
-  if (numbers.size() == 0) return "none";
-  if (numbers.size() == 1) return fmt::format("{}", numbers.begin);
-  return fmt::format("{} to {}", numbers.begin, numbers.end - 1);
-}
-
 std::string table_row(size_t rank, const RankReport& of_rank) {
   const auto& [usage, expected] = of_rank;
   return fmt::format("\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
@@ -131,22 +125,6 @@ void add_updated(const plan::Workload& workload, std::vector<int64_t>& by_replic
 }
 
 }  // namespace
-
-std::string stages_table(const train::Job& job) {
-  const train::TrainOptions& o = job.options();
-  std::string table = "train: stage  ranks      layers";
-  for (int stage = 0; stage < o.pp; ++stage) {
-    std::string layers;
-    for (const base::Range& run :
-         config::layers_of(train::stages_of(o), job.config().num_hidden_layers, stage))
-      layers += (layers.empty() ? "" : ", ") + numbers_text(run);
-    const int64_t ranks = o.dp * o.tp;
-    table +=
-        fmt::format("\n{:>12}  {:<9}  {}{}{}", stage, numbers_text({stage * ranks, (stage + 1) * ranks}),
-                    stage == 0 ? "embedding, " : "", layers, stage == o.pp - 1 ? ", last norm and head" : "");
-  }
-  return table;
-}
 
 std::string replicas_table(const train::Job& job, const comm::Mesh& mesh) {
   const train::TrainOptions& o = job.options();

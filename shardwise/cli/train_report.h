@@ -31,8 +31,6 @@ struct TrainReport {
 std::string describe(const train::Job& job);
 /// Returns a line for each replica with its ranks, its micro-batches of a step and the number of parameters
 /// that it updates, and how replicas store the weights.
-/// Returns the ranks and layers of every pipeline stage, as lines of a table.
-std::string stages_table(const train::Job& job);
 std::string replicas_table(const train::Job& job, const comm::Mesh& mesh);
 
 /// Returns whether the ranks share memory, or there is one. Memory is planned for such groups only.

@@ -3,14 +3,8 @@
 #include <ATen/ops/empty.h>
 
 namespace shardwise::infer {
-namespace {
 
 using nn::Invariant;
-
-/// Messages between the same two ranks are told apart by these.
-constexpr int kStreamTag = 0, kSampledTag = 1;
-
-}  // namespace
 
 at::Tensor StageForward::logits(const at::Tensor& ids, const at::Tensor& rows, const nn::Step& step) const {
   const model::Decoder<Invariant> decoder(weights_);
@@ -20,7 +14,7 @@ at::Tensor StageForward::logits(const at::Tensor& ids, const at::Tensor& rows, c
   }
   const nn::Placed<Invariant> x = decoder.through_blocks(input(ids, step), /*chunk=*/0, step);
   if (!is_last()) {
-    pipeline_.send(x.local().contiguous(), pipeline_.rank() + 1, kStreamTag);
+    pipeline_.send(x.local().contiguous(), pipeline_.rank() + 1);
     return {};
   }
   const auto logits = rows.defined() ? decoder.next_logits_of(x, rows, step) : decoder.logits_of(x, step);
@@ -31,7 +25,7 @@ nn::Placed<Invariant> StageForward::input(const at::Tensor& ids, const nn::Step&
   if (pipeline_.rank() == 0) return model::Decoder<Invariant>(weights_).embedded(ids, step);
   at::Tensor x = at::empty({ids.size(0), ids.size(1), weights_.config().hidden_size},
                            at::TensorOptions(weights_.dtype()).device(pipeline_.device()));
-  pipeline_.recv_(x, pipeline_.rank() - 1, kStreamTag);
+  pipeline_.recv_(x, pipeline_.rank() - 1);
   return nn::Placed<Invariant>(x);
 }
 
@@ -44,13 +38,13 @@ void StageForward::send(const std::vector<SampledToken>& sampled) const {
     *next++ = token.logprob;
   }
   const at::Tensor message = host.to(pipeline_.device());
-  for (int stage = 0; stage + 1 < stages(); ++stage) pipeline_.send(message, stage, kSampledTag);
+  for (int stage = 0; stage + 1 < stages(); ++stage) pipeline_.send(message, stage);
 }
 
 std::vector<SampledToken> StageForward::receive(size_t count) const {
   at::Tensor message =
       at::empty({static_cast<int64_t>(count), 2}, at::TensorOptions(at::kDouble).device(pipeline_.device()));
-  pipeline_.recv_(message, stages() - 1, kSampledTag);
+  pipeline_.recv_(message, stages() - 1);
   const at::Tensor host = message.cpu();
   const double* values = host.const_data_ptr<double>();
   std::vector<SampledToken> sampled;

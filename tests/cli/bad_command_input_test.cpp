@@ -82,6 +82,12 @@ TEST_F(BadInput, Generate) {
   scratch_.put("good/step-2/generation_config.json", "{\"eos_token_id\": \"end\"}");
   refused({}, {"generation_config.json: eos_token_id", "end"});
   fs::remove(scratch_ / "good/step-2/generation_config.json");
+  refused({{"--pp", "0"}}, {"--pp must be at least 1", "got 0"});
+  refused({{"--pp", "3"}}, {"--pp must be at most the number of layers", "got 3"});
+  refused({{"--pp", "2"}, {"--pp-layers", "2"}}, {"--pp-layers must be as many numbers as --pp, 2", "got 1"});
+  refused({{"--pp", "2"}, {"--pp-layers", "2,2"}}, {"--pp-layers must add up to", "got 4"});
+  refused({{"--pp", "2"}, {"--pp-layers", "0,2"}}, {"--pp-layers", "got 0"});
+  refused({{"--pp-layers", "3"}}, {"--pp-layers must add up to", "got 3"});
   expect_refused("generate", {{"--model", good}}, {"--prompt"});
   expect_refused("generate", {{"--prompt", "line"}}, {"--model"});
 }

@@ -72,6 +72,7 @@ std::vector<std::string> flags_of(const std::string& name) {
 
 const std::vector<std::string> kFamilies{"llama", "qwen3, few KV heads", "wide vocabulary, tied", "gpt2"};
 const std::vector<std::string> kRanks{"1", "2", "3"};
+const std::vector<std::string> kStages{"1", "2", "3", "2 of 1 and 2 layers"};
 const std::vector<std::string> kDtypes{"fp32", "bf16"};
 const std::vector<std::string> kWorkloads{"a long prompt in chunks",
                                           "four sequences",
@@ -86,18 +87,20 @@ testing::Space space() {
   space.add("ranks", kRanks);
   space.add("dtype", kDtypes);
   space.add("workload", kWorkloads);
+  space.add("stages", kStages);
   return space;
 }
 
 /// Runs generate with random weights and returns its --json document, which begins with the planned memory;
 /// generate prints it before the run too.
 json generated(const json& config, const std::string& ranks, const std::string& dtype,
-               const std::string& workload) {
+               const std::string& workload, const std::string& stages = "1") {
   const test::TemporaryDirectory scratch;
   base::write_text(scratch / "config.json", config.dump());
-  std::vector<std::string> argv{SHARDWISE_PROGRAM, "generate", "--model", scratch.path(),
-                                "--load-format",   "dummy",    "--tp",    ranks,
-                                "--dtype",         dtype,      "--json"};
+  std::vector<std::string> argv{
+      SHARDWISE_PROGRAM, "generate", "--model", scratch.path(), "--load-format",    "dummy", "--tp", ranks,
+      "--dtype",         dtype,      "--json",  "--pp",         stages.substr(0, 1)};
+  if (stages.size() > 1) argv.insert(argv.end(), {"--pp-layers", "1,2"});
   const std::vector<std::string> flags = flags_of(workload);
   argv.insert(argv.end(), flags.begin(), flags.end());
   Program program(argv, {.environment = {"SHARDWISE_THREADS=1"}});
@@ -142,9 +145,10 @@ TEST(GenerateMemory, MatchesThePlan) {
   double largest = 0;
   for (const testing::Combination& at : combinations) {
     SCOPED_TRACE(all.name(at));
-    const json document =
-        generated(config_of(kFamilies[at[0]]), kRanks[at[1]], kDtypes[at[2]], kWorkloads[at[3]]);
-    largest = std::max(largest, checked(document, kRanks[at[1]], kTolerance));
+    const json document = generated(config_of(kFamilies[at[0]]), kRanks[at[1]], kDtypes[at[2]],
+                                    kWorkloads[at[3]], kStages[at[4]]);
+    const int ranks = std::stoi(kRanks[at[1]]) * std::stoi(kStages[at[4]]);
+    largest = std::max(largest, checked(document, std::to_string(ranks), kTolerance));
   }
   std::printf("covered: %zu runs of generate, memory within %.1f %% of the plan\n", combinations.size(),
               largest * 100);

@@ -232,5 +232,46 @@ TEST_F(GenerateCommand, ReportsPrefillAndDecodeSpeed) {
   EXPECT_NEAR(std::stod(found[1]), decode.at("tokens_per_second").get<double>(), 0.051);
 }
 
+TEST_F(GenerateCommand, PrintsTheSameOverStages) {
+  const auto generated = [&](const Words& more) {
+    Words words{"--max-new-tokens", "9", "--prompt-ids", "5,6,7", "--num-return", "3", "--temperature", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    Program program(argv(words), kOneThread);
+    EXPECT_EQ(testing::exit_code(program.wait(testing::kStartLimit)), 0) << program.errors();
+    return std::pair(program.output(), program.errors());
+  };
+  const std::string expected = generated({}).first;
+  for (const Words& flags :
+       {Words{"--pp", "2"}, {"--pp", "2", "--tp", "2"}, {"--pp", "3", "--pp-layers", "1,1,2"}}) {
+    SCOPED_TRACE(::testing::PrintToString(flags));
+    EXPECT_EQ(generated(flags).first, expected);
+  }
+  const auto [output, errors] = generated({"--pp", "2", "--tp", "2", "--json"});
+  EXPECT_EQ(json::parse(output)["pp"], 2);
+  EXPECT_EQ(json::parse(output)["load"]["weight_bytes"].size(), 4u);
+  EXPECT_TRUE(
+      errors.starts_with("generate: stage  ranks      layers\n"
+                         "              0  0 to 1     embedding, 0 to 1\n"
+                         "              1  2 to 3     2 to 3, last norm and head\n"))
+      << errors;
+}
+
+/// Each rank is killed in turn while tokens go through the stages.
+TEST_F(GenerateCommand, ALostRankOfAnyStageEndsTheJobAndIsNamed) {
+  for (int rank = 0; rank < 4; ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    const std::string mark = "SHARDWISE_TEST_MARK=" + directory_.path() + "/" + std::to_string(rank);
+    Program program(argv({"--max-new-tokens", "40000", "--prompt-ids", "5,6,7", "--pp", "2", "--tp", "2"}),
+                    {.environment = {"SHARDWISE_THREADS=1", mark}});
+    printed_beyond(program, 200);
+    ASSERT_TRUE(testing::send_to(testing::pid_of_rank(rank, mark), SIGKILL));
+    EXPECT_EQ(testing::exit_code(program.wait_within(2)), 1);
+    const std::string errors = program.errors();
+    EXPECT_NE(errors.find("rank " + std::to_string(rank) + " (pid "), std::string::npos) << errors;
+    EXPECT_NE(errors.find("by signal 9"), std::string::npos) << errors;
+    EXPECT_TRUE(testing::processes_with(mark).empty());
+  }
+}
+
 }  // namespace
 }  // namespace shardwise::cli::generate_test

@@ -58,6 +58,10 @@ TEST_F(PanelCommand, GenerateAndEvalAreThoseOfALoadWithTheSameFlags) {
                 mapped["memory"]["expected_peak_bytes"][rank].get<int64_t>());
     }
     EXPECT_EQ(nll(out_, tp, {}), nll(model_, tp, format));
+    const json of_stages = generated(out_, tp, {"--pp", "2"});
+    EXPECT_EQ(of_stages["text"], loaded["text"]);
+    for (int rank = 0; rank < 2 * tp; ++rank)
+      EXPECT_LT(of_stages["load"]["mapped_bytes"][rank], mapped["load"]["mapped_bytes"][rank % tp]);
     fs::remove_all(out_);
   }
 }

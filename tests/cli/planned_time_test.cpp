@@ -116,6 +116,21 @@ TEST_F(PlannedTime, OfAGenerationIsThatOfThePlanner) {
     EXPECT_PRED2(contains, outcome.errors, part);
 }
 
+TEST_F(PlannedTime, OfAGenerationOverStagesIsThatOfThePlanner) {
+  const plan::Machine machine = save(2, /*seconds_per_call=*/1e-5);
+  const Words words{"--prompt-ids", "1,2,3", "--num-return",     "4", "--temperature", "1",
+                    "--pp",         "2",     "--max-new-tokens", "8"};
+  const json document = json::parse(run(generate(words)).output);
+  const json plan = planned(machine, {"plan", "--task", "infer", "--ranks", "2", "--tp", "1", "--pp", "2",
+                                      "--batch-size", "4", "--prompt-tokens", "3", "--new-tokens", "8"})[0];
+  EXPECT_DOUBLE_EQ(document["planned_token_seconds"], plan["pipelined_token_seconds"]);
+  EXPECT_DOUBLE_EQ(document["planned_prompt_seconds"], plan["prompt_seconds"]["total"]);
+  EXPECT_DOUBLE_EQ(document["planned_seconds"], plan["seconds"]);
+  Words uneven = words;
+  uneven.insert(uneven.end(), {"--pp-layers", "1,1"});
+  EXPECT_TRUE(json::parse(run(generate(uneven)).output)["planned_seconds"].is_null());
+}
+
 TEST_F(PlannedTime, ADamagedFileIsIgnoredWithAWarning) {
   save(1);
   const base::MeasuredFile file = saved_machine_file({1, 1});

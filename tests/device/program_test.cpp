@@ -98,6 +98,7 @@ TEST_F(DeviceProgram, GeneratesWhatTheCpuGenerates) {
     EXPECT_EQ(expected.size(), 6);
     for (const std::string& tp : testing::device_ranks())
       EXPECT_EQ(tokens({"--device", kDevice, "--tp", tp}), expected);
+    if (testing::device_ranks().size() > 1) EXPECT_EQ(tokens({"--device", kDevice, "--pp", "2"}), expected);
   }
 }
 

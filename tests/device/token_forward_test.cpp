@@ -83,7 +83,8 @@ TEST_P(TokenForwardOnDevice, GivesTheBitsOfTheLayers) {
   model::DecoderWeights weights(config_of(model_type), testing::on_device(), at::kBFloat16,
                                 model::WeightUse::inference);
   weights.initialize_(/*seed=*/1);
-  infer::TokenForward forward(weights, kLongest);
+  const infer::StageForward stage(weights, comm::Group(weights.group().device()));
+  infer::TokenForward forward(weights, stage, kLongest);
   Sequences sequences{weights};
   int64_t id = 0;
   const auto compare = [&](int64_t forwards, int64_t rows_each) {
@@ -122,7 +123,8 @@ TEST(TokenForwardGraphs, AreCapturedOnceForEachNumberOfTokens) {
   model::DecoderWeights weights(config_of(kLlamaPreset), testing::on_device(), at::kFloat,
                                 model::WeightUse::inference);
   weights.initialize_(/*seed=*/1);
-  infer::TokenForward forward(weights, kLongest);
+  const infer::StageForward stage(weights, comm::Group(weights.group().device()));
+  infer::TokenForward forward(weights, stage, kLongest);
   Sequences sequences{weights};
   sequences.add(kLongest, at::kFloat);
   const auto captures_and_replays = [&](int64_t rows) {
