@@ -54,7 +54,7 @@ struct GenerateJob {
   PlannedMemories planned(const model::DecoderWeights& weights, const comm::Mesh& mesh) const {
     const int64_t mapped = model.maps_panels() ? checkpoint::mapped_bytes(weights) : 0;
     const auto weight_bytes = comm::gather_values(checkpoint::weight_bytes(weights) - mapped, world_of(mesh));
-    return planned_memory(largest_batch(weights, requests, batching(), stages), stages, weight_bytes, mesh);
+    return planned_memory(largest_batches(weights, requests, batching(), stages), stages, weight_bytes, mesh);
   }
 };
 

@@ -13,15 +13,16 @@
 
 namespace shardwise::cli {
 
-/// Returns the largest batch that `requests` can produce, with every sequence at its maximum length; its
-/// caches are those of the batches of all stages.
-plan::Generation largest_batch(const model::DecoderWeights& weights,
-                               const std::vector<infer::Request>& requests, const infer::Batching& batching,
-                               const config::Stages& stages);
+/// Returns the batches of which one needs the most memory: those that the requests begin with, one after the
+/// other, whose sequences have their maximum length from then on; or the largest possible one, if more
+/// requests follow. `weights` and the batches are those of the stages.
+std::vector<plan::Generation> largest_batches(const model::DecoderWeights& weights,
+                                              const std::vector<infer::Request>& requests,
+                                              const infer::Batching& batching, const config::Stages& stages);
 
-/// Returns the planned peak of each rank for the largest batch of a run; empty over MPI, which plan/ does not
-/// model. `batch`: of a model of one stage; `weight_bytes`: by rank.
-PlannedMemories planned_memory(const plan::Generation& batch, const config::Stages& stages,
+/// Returns the planned peak of each rank for the largest of `batches`; empty over MPI, which plan/ does not
+/// model. `batches`: of the whole model; `weight_bytes`: by rank.
+PlannedMemories planned_memory(const std::vector<plan::Generation>& batches, const config::Stages& stages,
                                const std::vector<int64_t>& weight_bytes, const comm::Mesh& mesh);
 
 /// A rank's peaks of tensor memory, in bytes, since the weights were loaded.

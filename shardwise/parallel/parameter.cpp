@@ -136,6 +136,7 @@ void freeze_(Parameter& parameter) {
 }
 
 void free_value_(Parameter& parameter) {
+  if (parameter.panels) return;  // packed weights are allocated when they are loaded
   const Tensor& value = parameter.value;
   parameter.value = at::empty(value.sizes(), value.options().device(at::kMeta).requires_grad(false))
                         .requires_grad_(value.requires_grad());

@@ -81,6 +81,9 @@ class Forward {
   }
 
  private:
+  int64_t blocks() const {
+    return generation_.blocks > 0 ? generation_.blocks : generation_.config.num_hidden_layers;
+  }
   int64_t weight_bytes(int rank) const {
     if (generation_.weight_bytes) return *generation_.weight_bytes;
     TORCH_INTERNAL_ASSERT(!generation_.config.experts, "the workload has none");
@@ -102,11 +105,17 @@ class Forward {
                     features * generation_.config.hidden_size * generation_.element_bytes);
   }
   Allocation hidden(const char* name) const { return {name, sizes_.full_hidden()}; }
+  /// That of the only block is the sum of the partial embedding rows, which ranks have in the heap.
+  Allocation block_input() const {
+    const bool is_only = blocks() == 1 && generation_.has_embedding;
+    return is_only && generation_.tp > 1 ? Allocation{"block input", 0} : hidden("block input");
+  }
   Allocation partial_sum() const {
     return {"partial sum", sizes_.full_hidden(), workload_.partial_sum_pool()};
   }
   /// Widened keys and values of one head and the scores of a block of rows: per thread, and a rank has one.
   Allocation scratch() const {
+    if (generation_.rows <= kRowsOneByOne) return {"attention scratch", 0};
     const int64_t keys = generation_.longest_cache, d = generation_.config.head_dim;
     if (generation_.attends_by_tiles) return {"attention scratch", tiled_attention_bytes(keys, d)};
     return {"attention scratch",
@@ -156,7 +165,7 @@ class Forward {
 
   /// Attention of one sequence; with several, of the last one, next to the outputs of the others.
   MemorySnapshot attention() const {
-    Allocations allocations{hidden("block input"), hidden("norm1"), qkv(), attention_output(), scratch()};
+    Allocations allocations{block_input(), hidden("norm1"), qkv(), attention_output(), scratch()};
     const bool unpacks = generation_.has_int8_cache || generation_.config.latent_attention;
     if (unpacks && generation_.rows > kRowsOneByOne)
       allocations.push_back({"dequantized keys and values", unpacked_cache_bytes()});
@@ -171,7 +180,7 @@ class Forward {
   }
   MemorySnapshot output() const {
     return {"attention partial sum",
-            {hidden("block input"), hidden("norm1"), qkv(), attention_output(), partial_sum(),
+            {block_input(), hidden("norm1"), qkv(), attention_output(), partial_sum(),
              product_workspace(hidden_size(), sizes_.output_features())}};
   }
   MemorySnapshot mlp_input() const {

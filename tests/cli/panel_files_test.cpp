@@ -60,6 +60,9 @@ TEST_F(PanelCommand, GenerateAndEvalAreThoseOfALoadWithTheSameFlags) {
     EXPECT_EQ(nll(out_, tp, {}), nll(model_, tp, format));
     const json of_stages = generated(out_, tp, {"--pp", "2"});
     EXPECT_EQ(of_stages["text"], loaded["text"]);
+    Words with_stages = format;
+    with_stages.insert(with_stages.end(), {"--pp", "2"});
+    EXPECT_EQ(generated(model_, tp, with_stages)["text"], loaded["text"]);
     for (int rank = 0; rank < 2 * tp; ++rank)
       EXPECT_LT(of_stages["load"]["mapped_bytes"][rank], mapped["load"]["mapped_bytes"][rank % tp]);
     fs::remove_all(out_);
