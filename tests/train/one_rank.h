@@ -78,22 +78,27 @@ inline void expect_reference(const train::Trainer& trainer, const Reference& ref
 }
 
 /// Runs `options` and compares every step, and in the end every weight and state.
-inline void expect_steps_of(const Reference& reference, const train::TrainOptions& options) {
+inline void expect_steps_of(
+    const Reference& reference, const train::TrainOptions& options,
+    const MakeGroup& make_group = [](const comm::Group& group) { return group; }) {
   const train::Job job(options);
   std::vector<std::set<std::string>> compared(static_cast<size_t>(options.ranks()));
-  on_run_ranks(options, [&](const comm::Mesh& mesh) {
-    train::Trainer trainer(job, mesh);
-    for (const train::StepRecord& expected : reference.records) {
-      const train::StepRecord record = trainer.step();
-      EXPECT_NEAR(record.loss, expected.loss, kExact * expected.loss);
-      EXPECT_NEAR(record.grad_norm, expected.grad_norm, kExact * expected.grad_norm);
-      EXPECT_EQ(record.tokens, expected.tokens);
-      EXPECT_EQ(std::ssize(record.usage), options.ranks());
-    }
-    expect_reference(trainer, reference, mesh.coordinate("tp"));
-    for (const auto& [name, of] : trained_by(trainer))
-      compared[static_cast<size_t>(mesh.rank())].insert(name);
-  });
+  on_run_ranks(
+      options,
+      [&](const comm::Mesh& mesh) {
+        train::Trainer trainer(job, mesh);
+        for (const train::StepRecord& expected : reference.records) {
+          const train::StepRecord record = trainer.step();
+          EXPECT_NEAR(record.loss, expected.loss, kExact * expected.loss);
+          EXPECT_NEAR(record.grad_norm, expected.grad_norm, kExact * expected.grad_norm);
+          EXPECT_EQ(record.tokens, expected.tokens);
+          EXPECT_EQ(std::ssize(record.usage), options.ranks());
+        }
+        expect_reference(trainer, reference, mesh.coordinate("tp"));
+        for (const auto& [name, of] : trained_by(trainer))
+          compared[static_cast<size_t>(mesh.rank())].insert(name);
+      },
+      make_group);
   std::set<std::string> all;
   for (const std::set<std::string>& names : compared) all.insert(names.begin(), names.end());
   EXPECT_EQ(all.size(), reference.trained.size()) << "parameters that no rank trains";
