@@ -29,7 +29,8 @@ constexpr const char* kAbout =
     "Runs a model at TP=1 and at TP=N, with and without sequence parallelism, forward and backward, and "
     "reports layer by layer whether the differences are rounding or a bug. Then trains a small model of the "
     "same family for a few steps, saves and resumes it, and checks text, optimizer, checkpoint and logits "
-    "against formulas (writes some MB to TMPDIR and removes them). Memory: 24/N bytes per parameter on every "
+    "against formulas, and the steps of replicas and pipeline stages against those of one rank (writes some "
+    "MB to TMPDIR and removes them). Memory: 24/N bytes per parameter on every "
     "rank; rank 0 needs 32 more for the unsharded fp64 model, and the other ranks wait for it (--timeout). "
     "With --device, the runs in the model's dtype are repeated there. "
     "Exit code 0: all checks passed; 3: a check failed.";
@@ -148,24 +149,26 @@ int doctor_command(const Call& call) {
   const JobDirectory directory(context);
   base::Console& console = base::Console::standard_error();
   int checks_exit_code = 0;
-  const int ended = run_on_ranks({context, o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
-    if (group.rank() == 0) model.warn("doctor");
-    doctor::RunOptions options{tokens, o.seed, directory.path(group)};
-    const comm::Group on_device = device::connect(device, group);
-    if (!on_device.device().is_cpu()) {
-      options.device = on_device;
-      options.device_name = device == "auto" ? "cuda" : device;
-    }
-    options.on_part = [&](const std::string& part) { console.set_progress_line("doctor: " + part); };
-    const doctor::Report report = doctor::run_doctor(target, options, group);
-    if (group.rank() == 0) {
-      console.set_progress_line("");
-      const DoctorReport printed{model.directory().string(), o.model.tp, model.dtype_name(),
-                                 tokens.ids.size(0), report};
-      o.json ? print(to_json(printed)) : show(to_lines(printed));
-    }
-    checks_exit_code = report.passed ? 0 : launch::kCheckFailedExitCode;
-  });
+  const int ended = run_on_parts(
+      {context, o.model.tp, ranks, call.argv},
+      [&](const comm::Group& group, const comm::Mesh::Connect& connect) {
+        if (group.rank() == 0) model.warn("doctor");
+        doctor::RunOptions options{tokens, o.seed, directory.path(group), connect};
+        const comm::Group on_device = device::connect(device, group);
+        if (!on_device.device().is_cpu()) {
+          options.device = on_device;
+          options.device_name = device == "auto" ? "cuda" : device;
+        }
+        options.on_part = [&](const std::string& part) { console.set_progress_line("doctor: " + part); };
+        const doctor::Report report = doctor::run_doctor(target, options, group);
+        if (group.rank() == 0) {
+          console.set_progress_line("");
+          const DoctorReport printed{model.directory().string(), o.model.tp, model.dtype_name(),
+                                     tokens.ids.size(0), report};
+          o.json ? print(to_json(printed)) : show(to_lines(printed));
+        }
+        checks_exit_code = report.passed ? 0 : launch::kCheckFailedExitCode;
+      });
   return ended != 0 ? ended : checks_exit_code;
 }
 

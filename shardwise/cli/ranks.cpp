@@ -156,14 +156,20 @@ int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&
                            [&](const comm::Group& host) { body(device::connect(job.options.device, host)); });
 }
 
-int run_on_mesh(const RankJob& job, const MakeMesh& make_mesh,
-                const std::function<void(const comm::Mesh&)>& body) {
+int run_on_parts(const RankJob& job,
+                 const std::function<void(const comm::Group&, const comm::Mesh::Connect&)>& body) {
   return run_on_host_group(job, [&](const comm::Group& host) {
     const comm::Group world = device::connect(job.options.device, host);
-    body(make_mesh([&](const std::string& name, const std::vector<int>& ranks) {
+    body(world, [&](const std::string& name, const std::vector<int>& ranks) {
       return connect_part(job, name, ranks, host, world);
-    }));
+    });
   });
+}
+
+int run_on_mesh(const RankJob& job, const MakeMesh& make_mesh,
+                const std::function<void(const comm::Mesh&)>& body) {
+  return run_on_parts(
+      job, [&](const comm::Group&, const comm::Mesh::Connect& connect) { body(make_mesh(connect)); });
 }
 
 }  // namespace shardwise::cli

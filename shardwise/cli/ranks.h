@@ -60,11 +60,15 @@ launch::LaunchOptions launch_options(const std::vector<std::string>& argv);
 /// it and the exit code is 2. Errors: the other errors of `body`, after aborting the group.
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body);
 
+/// As run_on_ranks; `connect` connects groups of some of the ranks, on the job's device. A failure of one
+/// group ends all groups of its rank.
+int run_on_parts(const RankJob& job,
+                 const std::function<void(const comm::Group&, const comm::Mesh::Connect& connect)>& body);
+
 /// Makes the mesh of a job from a function that connects its groups.
 using MakeMesh = std::function<comm::Mesh(const comm::Mesh::Connect& connect)>;
 
-/// As run_on_ranks, with the groups of a mesh on the job's device. A failure of one group ends all groups of
-/// its rank. Errors: also those of `make_mesh`.
+/// As run_on_parts, with the groups of a mesh. Errors: also those of `make_mesh`.
 int run_on_mesh(const RankJob& job, const MakeMesh& make_mesh,
                 const std::function<void(const comm::Mesh&)>& body);
 

@@ -59,7 +59,7 @@ Json planned_json(const plan::Peak& peak) {
 Json rank_json(const train::MemoryBreakdown& held, const RankReport& of_rank) {
   Json json{{"comm_bytes", of_rank.measured.comm_bytes},
             {"memory", measured_json(held)},
-            {"expected_comm_bytes", of_rank.expected.comm_bytes}};
+            {"expected_comm_bytes", of_rank.expected.sent.all}};
   if (of_rank.measured.copied_bytes) json["copied_bytes"] = *of_rank.measured.copied_bytes;
   if (of_rank.expected.peak) json["expected_memory"] = planned_json(*of_rank.expected.peak);
   return json;

@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/cli/axes_report.h"
 #include "shardwise/cli/load_json.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/stages_table.h"
+#include "shardwise/cli/train_workload.h"
 #include "shardwise/cli/units.h"
-#include "shardwise/kernels/bf16_product.h"
-#include "shardwise/plan/communication.h"
 #include "shardwise/plan/parameters.h"
 
 namespace shardwise::cli {
@@ -18,53 +18,6 @@ namespace shardwise::cli {
 using train::Summary;
 
 namespace {
-
-/// `stage`: a pipeline stage.
-plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh, int stage = 0) {
-  const train::TrainOptions& o = job.options();
-  const parallel::Replication replication = train::replication_of(o, mesh.group(train::kDataAxis));
-  const bool shares_memory = ranks_share_memory(mesh.group(train::kTensorAxis));
-  const auto stages = static_cast<int>(o.pp);
-  const std::vector<base::Range> runs =
-      config::layers_of(train::stages_of(o), job.config().num_hidden_layers, stage);
-  return {.config = job.config(),
-          .tp = static_cast<int>(o.tp),
-          .dp = static_cast<int>(o.dp),
-          .zero = replication == parallel::Replication::whole ? plan::ZeroStage::none
-                                                              : static_cast<plan::ZeroStage>(o.zero),
-          .shares_weights = replication == parallel::Replication::shared,
-          .parallelism = o.sequence_parallel ? plan::Parallelism::tp_sp : plan::Parallelism::tp,
-          .sequence_length = o.seq_len,
-          .batch_size = o.batch_size,
-          .element_bytes = config::element_bytes(job.config()),
-          .column_input_storage =
-              shares_memory ? plan::ColumnInputStorage::shard_in_place : plan::ColumnInputStorage::shard,
-          .recompute = train::recompute_of(o.recompute),
-          .split_batch = o.split_batch,
-          .has_label_smoothing = o.label_smoothing > 0,
-          .has_dropout = o.dropout > 0,
-          .frozen = {job.config(), job.frozen().parameters},
-          .wgrad_operand_bytes = kernels::weight_gradient_operand_bytes(),
-          .stage = stages == 1 ? std::nullopt : std::optional(runs.front()),
-          .later_chunks = {runs.begin() + 1, runs.end()},
-          .pp = stages,
-          .stage_index = stage};
-}
-
-/// Returns the bytes that a rank of the job sends in one optimizer step.
-int64_t step_bytes(const train::Job& job, const comm::Mesh& mesh, int rank) {
-  const train::TrainOptions& options = job.options();
-  const plan::Workload workload = workload_of(job, mesh, mesh.coordinate(train::kPipelineAxis, rank));
-  const int replica = mesh.coordinate(train::kDataAxis, rank);
-  const int part = mesh.coordinate(train::kTensorAxis, rank);
-  const int64_t micro_batches = train::micro_batches_of(options, replica).size();
-  const auto passes = plan::micro_batch_communication(workload, part).both();
-  return (micro_batches * passes + plan::optimizer_communication(workload, part, replica, micro_batches) +
-          plan::replica_communication(workload, part, replica, train::most_micro_batches(options)))
-             .total()
-             .bytes +
-         plan::stage_messages(workload, part, micro_batches).sent.bytes;
-}
 
 /// Column heads of the table; `table_row` fills the columns, with "-" for what is not planned or counted.
 constexpr const char* kTableHead =
@@ -75,7 +28,7 @@ std::string table_row(size_t rank, const RankReport& of_rank) {
   return fmt::format("\n{:>4}{:>13}{:>13}{:>15}{:>13}{:>17}{:>10.1f} of {:.1f} ms", rank,
                      in_megabytes(usage.peak_memory_bytes, 2),
                      expected.peak ? in_megabytes(expected.peak->bytes(), 2) : "-",
-                     in_megabytes(usage.comm_bytes, 3), in_megabytes(expected.comm_bytes, 3),
+                     in_megabytes(usage.comm_bytes, 3), in_megabytes(expected.sent.all, 3),
                      usage.copied_bytes ? in_megabytes(*usage.copied_bytes, 3) : "-",
                      milliseconds(usage.comm_ns), milliseconds(usage.step_ns));
 }
@@ -87,7 +40,8 @@ nlohmann::ordered_json to_json(size_t rank, const RankReport& of_rank) {
   if (usage.copied_bytes) json["copied_bytes"] = *usage.copied_bytes;
   json["comm_ms"] = milliseconds(usage.comm_ns);
   if (expected.peak) json["expected_peak_memory_bytes"] = expected.peak->bytes();
-  json["expected_comm_bytes"] = expected.comm_bytes;
+  json["expected_comm_bytes"] = expected.sent.all;
+  if (const nlohmann::ordered_json axes = axes_json(usage, expected.sent); !axes.empty()) json["axes"] = axes;
   return json;
 }
 
@@ -188,9 +142,9 @@ std::string planned_memory_line(const PlannedMemories& planned) {
 
 TrainReport make_report(const train::Job& job, Summary summary, StepTimes times, const comm::Mesh& mesh) {
   const std::vector<plan::Peak> peaks = planned_peaks(job, mesh);
-  TrainReport report{std::move(summary), {}, std::move(times)};
+  TrainReport report{std::move(summary), {}, std::move(times), idle_fraction(job.options())};
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    RankReport::Expected expected{step_bytes(job, mesh, rank), std::nullopt};
+    RankReport::Expected expected{planned_bytes(job, mesh, rank), std::nullopt};
     if (!peaks.empty()) expected.peak = peaks[size_t(rank)];
     report.ranks.push_back({report.summary.last.usage[rank], std::move(expected)});
   }
@@ -207,7 +161,7 @@ std::string to_text(const TrainReport& report) {
   for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
     text += table_row(rank, report.ranks[rank]);
   }
-  return text + compared_text(report.times);
+  return text + axes_table(report) + compared_text(report.times);
 }
 
 std::string to_json(const TrainReport& report) {
@@ -224,6 +178,7 @@ std::string to_json(const TrainReport& report) {
   if (last.val_loss) json["val_loss"] = *last.val_loss;
   if (saved) json["saved"] = saved->string();
   if (load) json["load"] = load_json(*load);
+  if (report.idle_fraction) json["idle_fraction"] = *report.idle_fraction;
   for (size_t rank = 0; rank < report.ranks.size(); ++rank) {
     json["ranks"].push_back(to_json(rank, report.ranks[rank]));
     if (const auto& shared = inventory.ranks[rank].peak_symmetric_heap)

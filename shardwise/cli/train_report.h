@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "shardwise/cli/axes_report.h"
 #include "shardwise/cli/planned_memory.h"
 #include "shardwise/cli/planned_step.h"
 #include "shardwise/plan/peak.h"
@@ -14,7 +15,7 @@ namespace shardwise::cli {
 /// One rank's last step: measured, and planned.
 struct RankReport {
   struct Expected {
-    int64_t comm_bytes;
+    SentBytes sent;
     std::optional<plan::Peak> peak;  // no value over MPI and for split batches, which plan/ does not model
   };
   train::Usage measured;
@@ -25,6 +26,7 @@ struct TrainReport {
   train::Summary summary;
   std::vector<RankReport> ranks;
   StepTimes times;
+  std::optional<double> idle_fraction;  // of a step, of a pipeline stage
 };
 
 /// Returns one line with model, text, ranks and steps.

@@ -8,6 +8,7 @@
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/doctor/compare.h"
 #include "shardwise/doctor/group_checks.h"
+#include "shardwise/doctor/mesh_checks.h"
 #include "shardwise/doctor/training_smoke_test.h"
 
 namespace shardwise::doctor {
@@ -174,6 +175,8 @@ class Doctor {
     announce("training smoke test");
     const TrainingSmokeTest smoke_test{config_, dtype_, options_.directory, options_.seed};
     for (Check& check : run_training_smoke_test(smoke_test, group_)) add(std::move(check));
+    announce("replicas and pipeline stages");
+    for (Check& check : run_mesh_checks(smoke_test, group_, options_.connect)) add(std::move(check));
     report_.passed = passed_on_first();
   }
 

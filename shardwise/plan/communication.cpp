@@ -201,17 +201,23 @@ Collectives partial_sums(const Workload& workload, int rank, int64_t micro_batch
 }  // namespace
 
 Collectives optimizer_communication(const Workload& workload, int rank, int replica, int64_t micro_batches) {
-  const Collectives sync = partial_sums(workload, rank, micro_batches);
+  return partial_sums(workload, rank, micro_batches) + norm_communication(workload, rank, replica);
+}
+
+Collectives norm_communication(const Workload& workload, int rank, int replica) {
   const int world = workload.pp * workload.dp * workload.tp;
   const int world_rank = (workload.stage_index * workload.dp + replica) * workload.tp + rank;
-  return sync + all_reduce_over(world, world_rank, 1, /*element_bytes=*/8);
+  return all_reduce_over(world, world_rank, 1, /*element_bytes=*/8);
+}
+
+Collectives loss_communication(const Workload& workload, int replica) {
+  return all_reduce_over(workload.pp * workload.dp, workload.stage_index * workload.dp + replica, 1,
+                         /*element_bytes=*/8);
 }
 
 Collectives replica_communication(const Workload& workload, int rank, int replica, int64_t rounds) {
   const int64_t sums = workload.zero == ZeroStage::gradients ? rounds : 1;
-  Collectives all =
-      all_reduce_over(workload.pp * workload.dp, workload.stage_index * workload.dp + replica, 1,
-                      /*element_bytes=*/8);  // of the loss
+  Collectives all = loss_communication(workload, replica);
   if (workload.dp == 1) return all;
   for (const base::Split& owners : owned_by_replicas(workload, rank)) {
     const int64_t elements = owners.size(), own = owners.range(replica).size();

@@ -68,6 +68,12 @@ Passes micro_batch_communication(const Workload& workload, int rank);
 Collectives optimizer_communication(const Workload& workload, int rank, int replica = 0,
                                     int64_t micro_batches = 1);
 
+/// Returns its part over all ranks: the all_reduce of the norm.
+Collectives norm_communication(const Workload& workload, int rank, int replica);
+
+/// Returns the all_reduce of the loss over stages and replicas.
+Collectives loss_communication(const Workload& workload, int replica);
+
 /// Returns the collectives that sum a step over replicas: one all_reduce of all main gradients of the shard,
 /// and one of the loss in fp64. With split optimizer states the first one is a reduce_scatter, and an
 /// all_gather of the updated weights follows, unless they are shared; with sharded gradients every part of

@@ -7,14 +7,10 @@
 #include "shardwise/comm/mesh.h"
 #include "shardwise/config/stages.h"
 #include "shardwise/parallel/data_parallel.h"
+#include "shardwise/train/axes.h"
 #include "shardwise/train/options.h"
 
 namespace shardwise::train {
-
-/// The names of the axes.
-inline constexpr const char* kPipelineAxis = "pp";
-inline constexpr const char* kDataAxis = "dp";
-inline constexpr const char* kTensorAxis = "tp";
 
 /// Connects the mesh of a run: --pp stages of --dp replicas, each of which is sharded over --tp neighboring
 /// ranks. Errors: those of comm::Mesh.

@@ -1,11 +1,21 @@
 // The record of one training step and its line in the log.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "shardwise/train/axes.h"
+
 namespace shardwise::train {
+
+/// What a rank spent of one step in the group of one axis of the mesh.
+struct AxisUsage {
+  int64_t comm_ns = 0;                  // in collectives and messages, including waiting
+  std::optional<int64_t> wait_ns = {};  // the part of comm_ns spent waiting for peers
+  int64_t comm_bytes = 0;               // sent
+};
 
 /// The cost of one step on one rank. Over MPI waiting and copies are not counted, and have no value.
 struct Usage {
@@ -15,6 +25,9 @@ struct Usage {
   int64_t comm_bytes = 0;                    // sent (docs/algorithms.md)
   std::optional<int64_t> copied_bytes = {};  // copied to or from shared memory
   int64_t peak_memory_bytes = 0;             // peak tensor bytes since the rank started, private and shared
+  /// By kAxes. Axes of the same ranks have one group, and then the counts of both; the sums of loss and norm
+  /// over several axes are in none.
+  std::array<AxisUsage, kAxes.size()> axes = {};
 };
 
 /// The results and costs of one training step.
@@ -36,7 +49,8 @@ struct StepRecord {
 
 /// Returns one line of JSON without newline: step, tokens, loss, grad_norm, lr, tokens_per_s, step_ms,
 /// comm_ms, wait_ms, comm_bytes, copied_bytes, peak_memory_bytes (the last five are maxima over ranks;
-/// wait_ms and copied_bytes only if counted), overlap if not empty, and val_loss if the step was evaluated.
+/// wait_ms and copied_bytes only if counted), axes with comm_ms, wait_ms and comm_bytes of each axis that was
+/// used, maxima too, overlap if not empty, and val_loss if the step was evaluated.
 std::string to_json(const StepRecord& record);
 
 }  // namespace shardwise::train

@@ -34,23 +34,36 @@ int64_t peak_memory_bytes(const comm::Mesh& mesh) {
   return kernels::peak_bytes(world_of(mesh).device()) + mesh.symmetric_heaps_peak().value_or(0);
 }
 
-/// Returns what the rank has counted in all of its groups.
-comm::Counters counters_of(const comm::Mesh& mesh) {
+/// What a rank has counted in all of its groups, and in those of the axes.
+struct MeshCounters {
   comm::Counters all;
-  for (const comm::Group& group : mesh.groups()) all = all + group.counters();
-  return all;
+  std::array<comm::Counters, kAxes.size()> axes;
+};
+
+MeshCounters counters_of(const comm::Mesh& mesh) {
+  MeshCounters counters;
+  for (const comm::Group& group : mesh.groups()) counters.all = counters.all + group.counters();
+  for (size_t axis = 0; axis < kAxes.size(); ++axis) counters.axes[axis] = mesh.group(kAxes[axis]).counters();
+  return counters;
 }
 
 /// Returns the cost of a step since the counters were `before`. Only symmetric heaps count waiting and
 /// copies; a rank alone does neither.
-Usage usage_since(const comm::Counters& before, double step_ms, const comm::Mesh& mesh) {
-  const comm::Counters spent = counters_of(mesh) - before;
+Usage usage_since(const MeshCounters& before, double step_ms, const comm::Mesh& mesh) {
+  const MeshCounters now = counters_of(mesh);
+  const comm::Counters spent = now.all - before.all;
   const comm::OpCount total = spent.total();
+  const bool counts_waiting = mesh.symmetric_heaps_peak().has_value();
   Usage usage{.step_ns = static_cast<int64_t>(step_ms * 1e6),
               .comm_ns = spent.busy_ns,
               .comm_bytes = total.bytes,
               .peak_memory_bytes = peak_memory_bytes(mesh)};
-  if (!mesh.symmetric_heaps_peak()) return usage;
+  for (size_t axis = 0; axis < kAxes.size(); ++axis) {
+    const comm::Counters of_axis = now.axes[axis] - before.axes[axis];
+    usage.axes[axis] = {of_axis.busy_ns, std::nullopt, of_axis.total().bytes};
+    if (counts_waiting) usage.axes[axis].wait_ns = of_axis.waiting_ns;
+  }
+  if (!counts_waiting) return usage;
   usage.wait_ns = spent.waiting_ns;
   usage.copied_bytes = total.copied_bytes;
   return usage;
@@ -253,7 +266,7 @@ StepHealth Trainer::update_(at::Tensor loss, double learning_rate,
 StepRecord Trainer::step(const std::function<void()>& before_update) {
   const base::ProfiledOp profiled("step");
   const base::Stopwatch watch;
-  const comm::Counters before = counters_of(mesh_);
+  const MeshCounters before = counters_of(mesh_);
   StepRecord record;
   const at::Tensor loss = run_micro_batches_();
   sequences_ += job_.options().batch_size * job_.options().grad_accum;

@@ -60,6 +60,31 @@ TEST_F(TrainReplicas, ListsReplicasAndWarnsOfIdleOnes) {
   EXPECT_FALSE(contains(busy.errors(), "should be")) << busy.errors();
 }
 
+/// Checks that exactly the axes that `flags` split are reported, with the planned bytes.
+void expect_planned_axes(const json& rank, const std::vector<std::string>& flags) {
+  for (const char* axis : {"pp", "dp", "tp"}) {
+    const bool is_split = std::ranges::count(flags, "--" + std::string(axis)) > 0;
+    EXPECT_EQ(rank["axes"].contains(axis), is_split) << rank;
+    if (!rank["axes"].contains(axis)) continue;
+    EXPECT_EQ(rank["axes"][axis]["comm_bytes"], rank["axes"][axis]["expected_comm_bytes"]) << rank;
+    EXPECT_GE(rank["axes"][axis]["comm_ms"], rank["axes"][axis]["wait_ms"]);
+  }
+}
+
+TEST_F(TrainReplicas, PrintsWhatAxesSendAndHowLongStagesAreIdle) {
+  Program program(argv({"--pp", "2", "--dp", "2", "--grad-accum", "6"}), kOneThread);
+  expect_success(program);
+  EXPECT_PRED2(contains, program.errors(),
+               "\naxis  sent per step      planned  communication      waiting\npp ");
+  EXPECT_PRED2(contains, program.errors(), "\ndp ");
+  EXPECT_FALSE(contains(program.errors(), "\ntp ")) << program.errors();
+  EXPECT_PRED2(contains, program.errors(),
+               "pipeline stages are idle for at least 25.0 % of a step, by (p - 1) / (vm + p - 1)");
+  Program alone(argv({"--tp", "2"}), kOneThread);
+  expect_success(alone);
+  EXPECT_FALSE(contains(alone.errors(), "\naxis ")) << alone.errors();
+}
+
 TEST_F(TrainReplicas, SentBytesOfStagesMatchThePlan) {
   using Flags = std::vector<std::string>;
   config::Config config = small_byte_config();
@@ -86,6 +111,7 @@ TEST_F(TrainReplicas, SentBytesOfStagesMatchThePlan) {
         for (const json& rank : ranks_in(program.output())) {
           EXPECT_GT(rank["comm_bytes"], 0);
           EXPECT_EQ(rank["comm_bytes"], rank["expected_comm_bytes"]);
+          expect_planned_axes(rank, flags);
         }
       }
     }

@@ -78,8 +78,10 @@ Report run_doctor_on(int ranks, const Target& target, int64_t positions = 11) {
   const test::TemporaryDirectory directory;
   const RunOptions options = options_of(target.config, directory.path(), positions);
   Report report;
-  testing::on_ranks(ranks, [&](const comm::Group& group) {
-    Report local = run_doctor(target, options, group);
+  testing::on_parts(ranks, [&](const comm::Group& group, const comm::Mesh::Connect& connect) {
+    RunOptions of_rank = options;
+    of_rank.connect = connect;
+    Report local = run_doctor(target, of_rank, group);
     if (group.rank() == 0) report = std::move(local);
   });
   return report;

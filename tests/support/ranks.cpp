@@ -95,7 +95,7 @@ void on_ranks(int ranks, const Body& body) {
   pools.try_emplace(ranks, ranks).first->second.run(body);
 }
 
-void on_mesh(int ranks, const MakeMesh& make_mesh, const std::function<void(const comm::Mesh&)>& body) {
+void on_parts(int ranks, const std::function<void(const comm::Group&, const comm::Mesh::Connect&)>& body) {
   static int meshes = 0;
   const int number = ++meshes;
   on_ranks(ranks, [&](const comm::Group& world) {
@@ -111,6 +111,12 @@ void on_mesh(int ranks, const MakeMesh& make_mesh, const std::function<void(cons
       options.part = {world, members};
       return comm::shm::connect(options);
     };
+    body(world, connect);
+  });
+}
+
+void on_mesh(int ranks, const MakeMesh& make_mesh, const std::function<void(const comm::Mesh&)>& body) {
+  on_parts(ranks, [&](const comm::Group& world, const comm::Mesh::Connect& connect) {
     body(make_mesh(world, connect));
   });
 }

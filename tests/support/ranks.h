@@ -17,6 +17,10 @@ namespace shardwise::testing {
 /// ATen thread.
 void on_ranks(int ranks, const std::function<void(comm::Group)>& body);
 
+/// As on_ranks; `connect` connects some of the ranks, as parts of one job. Each name is used once.
+void on_parts(int ranks,
+              const std::function<void(const comm::Group& world, const comm::Mesh::Connect& connect)>& body);
+
 /// Makes the mesh of a rank from a function that connects its groups.
 using MakeMesh = std::function<comm::Mesh(const comm::Group& world, const comm::Mesh::Connect& connect)>;
 

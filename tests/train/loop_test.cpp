@@ -370,6 +370,10 @@ TEST(Record, JsonHasTheMaximaOverRanks) {
       R"("comm_ms":2.0,"wait_ms":0.75,"comm_bytes":12,"copied_bytes":3,"peak_memory_bytes":60})");
   record.val_loss = 1.25;
   EXPECT_EQ(nlohmann::json::parse(to_json(record))["val_loss"], 1.25);
+  record.usage[0].axes[1] = {1000000, 500000, 4};
+  record.usage[1].axes[1] = {500000, 600000, 6};
+  EXPECT_EQ(nlohmann::json::parse(to_json(record))["axes"],
+            (nlohmann::json{{"dp", {{"comm_ms", 1.0}, {"wait_ms", 0.6}, {"comm_bytes", 6}}}}));
   for (Usage& usage : record.usage) usage.wait_ns = usage.copied_bytes = std::nullopt;
   const auto uncounted = nlohmann::json::parse(to_json(record));
   EXPECT_FALSE(uncounted.contains("wait_ms") || uncounted.contains("copied_bytes")) << uncounted;
