@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
 
@@ -15,7 +16,7 @@ namespace {
 using train::TrainOptions;
 
 constexpr double kBound = 1e-10;  // relative, of fp64 sums in another order
-constexpr int64_t kSteps = 3, kMicroBatches = 3;
+constexpr int64_t kStepsOnMesh = 3, kMicroBatches = 3;
 
 /// What a rank trains of a parameter.
 struct Trained {
@@ -40,7 +41,7 @@ OneRank run_one_rank(const TrainOptions& options) {
   const train::Job job(options);
   train::Trainer trainer(job, train::one_replica(comm::Group()));
   OneRank result;
-  for (int64_t i = 0; i < kSteps; ++i) result.steps.push_back(trainer.step());
+  for (int64_t i = 0; i < kStepsOnMesh; ++i) result.steps.push_back(trainer.step());
   for (const train::ParameterState& state : trainer.optimizer().state())
     result.trained[state.parameter->name] = {state.parameter->value.detach().clone(), state.exp_avg.clone(),
                                              state.exp_avg_sq.clone()};
@@ -77,9 +78,9 @@ std::string state_error(const train::Trainer& trainer, const OneRank& expected, 
     const auto error = [&](const char* what, const at::Tensor& local, const at::Tensor& of_one_rank,
                            const base::Range& rows) {
       const bool is_same = is_close(local, shard_of(of_one_rank, parameter, tp_rank), rows);
-      return is_same
-                 ? ""
-                 : fmt::format("{}{} differs from one rank's after {} steps", what, parameter.name, kSteps);
+      return is_same ? ""
+                     : fmt::format("{}{} differs from one rank's after {} steps", what, parameter.name,
+                                   kStepsOnMesh);
     };
     for (const std::string& text :
          {error("", parameter.value.detach(), full.value, {0, parameter.size(0)}),
@@ -114,7 +115,20 @@ std::string run_on(const comm::Mesh& mesh, const TrainOptions& options, const On
   return error.empty() ? of_states : error;
 }
 
-/// Returns a run's options for every mesh and splitting of `ranks` ranks.
+/// What replicas split, and whether those of a host share the weights.
+struct Splitting {
+  int64_t zero;
+  const char* shared_weights;
+};
+
+std::vector<Splitting> splittings_of(const TrainOptions& mesh) {
+  std::vector<Splitting> all{{1, "auto"}};
+  if (mesh.dp > 1) all = {{0, "off"}, {1, "off"}, {1, "auto"}};
+  if (mesh.dp > 1 && mesh.pp == 1) all.push_back({2, "auto"});  // stages have whole gradients
+  return all;
+}
+
+/// Returns a run's options for every mesh of `ranks` ranks and every splitting.
 std::vector<TrainOptions> all_meshes(const TrainOptions& one_rank, int ranks, int64_t layers) {
   std::vector<TrainOptions> all;
   for (int64_t pp = 1; pp <= layers; ++pp) {
@@ -122,9 +136,9 @@ std::vector<TrainOptions> all_meshes(const TrainOptions& one_rank, int ranks, in
       TrainOptions options = one_rank;
       options.pp = pp, options.dp = dp, options.tp = ranks / (pp * dp);
       if (options.ranks() != ranks || options.tp == ranks) continue;
-      for (options.zero = 0; options.zero <= 2; ++options.zero) {
-        const bool is_default = options.zero == 1, has_stage_2 = pp == 1;
-        if (is_default || (dp > 1 && (options.zero == 0 || has_stage_2))) all.push_back(options);
+      for (const auto& [zero, shared_weights] : splittings_of(options)) {
+        options.zero = zero, options.shared_weights = shared_weights;
+        all.push_back(options);
       }
     }
   }
@@ -132,9 +146,14 @@ std::vector<TrainOptions> all_meshes(const TrainOptions& one_rank, int ranks, in
 }
 
 std::string name_of(const TrainOptions& o) {
-  std::string name = o.pp > 1 ? fmt::format("pp {}", o.pp) : "";
-  if (o.dp > 1) name += fmt::format("{}dp {}, zero {}", name.empty() ? "" : ", ", o.dp, o.zero);
-  return o.tp > 1 ? name + fmt::format(", tp {}", o.tp) : name;
+  std::vector<std::string> parts;
+  if (o.pp > 1) parts.push_back(fmt::format("pp {}", o.pp));
+  if (o.dp > 1) {
+    const bool may_share = o.zero > 0 && o.shared_weights == "auto";
+    parts.push_back(fmt::format("dp {}, zero {}{}", o.dp, o.zero, may_share ? ", one copy" : ""));
+  }
+  if (o.tp > 1) parts.push_back(fmt::format("tp {}", o.tp));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 }  // namespace
@@ -151,11 +170,12 @@ std::vector<Check> run_mesh_checks(const TrainingSmokeTest& smoke_test, const co
           return connect(fmt::format("doctor-{}-{}", checks.size(), name), ranks);
         });
     const Check passed{
-        "mesh", name_of(options), true,
+        "replicas and stages", name_of(options), true,
         fmt::format("{} steps of a small model in fp64 have loss, norm, weights and moments of "
                     "one rank",
-                    kSteps)};
+                    kStepsOnMesh)};
     checks.push_back(verdict_of_all_ranks(passed, run_on(mesh, options, expected), group));
+    if (!checks.back().passed) break;  // later runs may fail in other ways
   }
   return checks;
 }
