@@ -77,6 +77,8 @@ struct KillCase {
   std::vector<std::string> flags;
   unsigned seed;
   config::Config config = small_byte_config();
+  int groups = 1;  // of tp ranks each: replicas and stages
+  int ranks() const { return groups * tp; }
   bool aims_at_saves() const { return save_every == 1; }
 };
 
@@ -90,9 +92,9 @@ Ending kill_rank(Campaign& campaign, Chain& chain, int rank, pid_t pid) {
 }
 
 /// Kills a random rank at a random moment: during a step, or every fifth time during the start.
-void kill_in_steps(Campaign& campaign, Chain& chain, int tp) {
+void kill_in_steps(Campaign& campaign, Chain& chain, int ranks) {
   chain.start();
-  const int rank = campaign.below(tp);
+  const int rank = campaign.below(ranks);
   const bool while_starting = chain.starts() > 1 && campaign.below(5) == 0;
   if (!while_starting) chain.wait_for_steps(1);
   const pid_t pid = chain.pid_of_rank(rank);
@@ -115,9 +117,9 @@ void wait_for_save(const Chain& chain, useconds_t delay_us) {
 
 /// Kills a random rank at a random moment of a save. The next start shows that the run resumes: it waits for
 /// a step.
-void kill_in_a_save(Campaign& campaign, Chain& chain, int tp) {
+void kill_in_a_save(Campaign& campaign, Chain& chain, int ranks) {
   chain.start();
-  const int rank = campaign.below(tp);
+  const int rank = campaign.below(ranks);
   const auto delay_us = static_cast<useconds_t>(campaign.below(5000));
   chain.wait_for_steps(1);
   const pid_t pid = chain.pid_of_rank(rank);
@@ -134,7 +136,7 @@ TEST_P(KilledRanks, EndTheJobInTimeAndItResumesToTheSameLosses) {
   Chain chain(c.tp, c.save_every, c.flags, c.config);
   const auto kill = c.aims_at_saves() ? kill_in_a_save : kill_in_steps;
   const int kills = samples(c.aims_at_saves() ? 250 : 100, 2);
-  for (int i = 0; i < kills && !HasFailure(); ++i) kill(campaign, chain, c.tp);
+  for (int i = 0; i < kills && !HasFailure(); ++i) kill(campaign, chain, c.ranks());
   campaign.compared(chain.expect_undisturbed_curve());
   if (c.aims_at_saves()) {  // half: a rank may finish its save between the check and the signal
     EXPECT_GE(2 * campaign.half_written(), campaign.faults()) << "too few kills hit a save";
@@ -151,20 +153,40 @@ INSTANTIATE_TEST_SUITE_P(Training, KilledRanks,
                                                     7,
                                                     as_gpt2(small_byte_config())}));
 
+/// Replicas, stages and both: ranks die of which others know only by the job's group.
+INSTANTIATE_TEST_SUITE_P(
+    Axes, KilledRanks,
+    ::testing::Values(
+        KillCase{2, 5, {"--dp", "2", "--grad-accum", "3"}, 21, small_byte_config(), /*groups=*/2},
+        KillCase{
+            1, 5, {"--pp", "2", "--dp", "2", "--grad-accum", "4"}, 22, small_byte_config(), /*groups=*/4},
+        KillCase{2, 5, {"--pp", "2", "--dropout", "0.1"}, 23, as_gpt2(small_byte_config()), /*groups=*/2},
+        KillCase{
+            1, 1, {"--pp", "2", "--dp", "2", "--grad-accum", "4"}, 24, small_byte_config(), /*groups=*/4}));
+
 INSTANTIATE_TEST_SUITE_P(Saving, KilledRanks,
                          ::testing::Values(KillCase{2, 1, {}, 3}, KillCase{3, 1, {"--dtype", "bf16"}, 4}));
 
-class StoppedRanks : public ::testing::TestWithParam<int> {};
+/// `groups` of `tp` ranks.
+struct StopCase {
+  int tp, groups;
+  std::vector<std::string> flags;
+};
+
+class StoppedRanks : public ::testing::TestWithParam<StopCase> {};
 
 TEST_P(StoppedRanks, EndTheJobAtTheTimeout) {
-  const int tp = GetParam();
-  const double timeout = 2 * tp;  // longer than ranks need to start on a busy machine
-  Campaign campaign("stopped ranks", /*seed=*/10 + tp);
-  Chain chain(tp, /*save_every=*/5, {"--timeout", std::to_string(timeout)});
+  const StopCase& c = GetParam();
+  const int ranks = c.groups * c.tp;
+  const double timeout = 2 * ranks;  // longer than ranks need to start on a busy machine
+  Campaign campaign("stopped ranks", /*seed=*/10 + ranks);
+  std::vector<std::string> flags = c.flags;
+  flags.insert(flags.end(), {"--timeout", std::to_string(timeout)});
+  Chain chain(c.tp, /*save_every=*/5, flags);
   for (int i = 0; i < samples(10, 1) && !HasFailure(); ++i) {
     chain.start();
     chain.wait_for_steps(1);
-    const int rank = campaign.below(tp);
+    const int rank = campaign.below(ranks);
     const pid_t pid = chain.pid_of_rank(rank);
     campaign.sleep_up_to_ms(300);
     ASSERT_TRUE(chain.send(pid, SIGSTOP));
@@ -177,7 +199,10 @@ TEST_P(StoppedRanks, EndTheJobAtTheTimeout) {
   campaign.compared(chain.expect_undisturbed_curve());
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, StoppedRanks, ::testing::Values(2, 3));
+INSTANTIATE_TEST_SUITE_P(Ranks, StoppedRanks,
+                         ::testing::Values(StopCase{2, 1, {}}, StopCase{3, 1, {}},
+                                           StopCase{1, 2, {"--dp", "2"}},
+                                           StopCase{1, 2, {"--pp", "2", "--grad-accum", "2"}}));
 
 TEST(KilledLauncher, LeavesNoProcessesOrFiles) {
   Campaign campaign("killed launchers", 6);

@@ -349,54 +349,6 @@ TEST(MultiNodeBench, RefusesToTuneForSeveralNodes) {
   EXPECT_EQ(program.output(), "");
 }
 
-using MultiNodeGeneration = MultiNodeTraining;
-
-TEST_F(MultiNodeGeneration, StagesOnTwoNodesGiveTheTokensOfOneNode) {
-  const std::vector<std::string> generate{SHARDWISE_PROGRAM,
-                                          "generate",
-                                          "--model",
-                                          scratch_.path(),
-                                          "--load-format",
-                                          "dummy",
-                                          "--prompt-ids",
-                                          "1,2",
-                                          "--num-return",
-                                          "3",
-                                          "--temperature",
-                                          "1",
-                                          "--ignore-eos",
-                                          "--max-new-tokens",
-                                          "12",
-                                          "--json"};
-  const auto results = [&](Program program) {
-    expect_success(program);
-    return nlohmann::json::parse(program.output()).at("results");
-  };
-  const auto with = [&](const std::vector<std::string>& flags) {
-    std::vector<std::string> argv = generate;
-    argv.insert(argv.end(), flags.begin(), flags.end());
-    return argv;
-  };
-  const nlohmann::json expected = results(Program(generate, environment()));
-  const auto two_nodes = environment({"SHARDWISE_NODES=2"});
-  EXPECT_EQ(results(Program(mpirun(2, with({"--pp", "2"})), two_nodes)), expected);
-  EXPECT_EQ(results(Program(mpirun(4, with({"--pp", "2", "--tp", "2"})), two_nodes)), expected);
-}
-
-TEST_F(MultiNodeGeneration, ReportsThatMemoryIsNotPlanned) {
-  Program program(mpirun(2, {SHARDWISE_PROGRAM, "generate", "--model", scratch_.path(), "--load-format",
-                             "dummy", "--prompt-ids", "1,2", "--max-new-tokens", "2", "--json", "--tp", "2"}),
-                  environment({"SHARDWISE_NODES=2"}));
-  expect_success(program);
-  EXPECT_EQ(lines_with(program.errors(), "generate: peak memory is not planned for ranks over MPI"), 1)
-      << program.errors();
-  const nlohmann::json document = nlohmann::json::parse(program.output()), memory = document.at("memory");
-  EXPECT_FALSE(document.contains("expected_memory")) << document;
-  for (const char* absent : {"expected_peak_bytes", "peak_symmetric_heap_bytes"})
-    EXPECT_FALSE(memory.contains(absent)) << memory;
-  EXPECT_EQ(memory.at("peak_bytes"), memory.at("peak_private_bytes"));
-}
-
 using TrainUnderMpirun = MultiNodeTraining;
 
 // With OMPI_MCA_pml=none MPI cannot start, so this shows that ranks of one node do not use it.
