@@ -24,6 +24,7 @@
 #include "shardwise/cli/train_log.h"
 #include "shardwise/cli/train_progress.h"
 #include "shardwise/cli/train_report.h"
+#include "shardwise/comm/gather_values.h"
 #include "shardwise/train/loop.h"
 
 namespace shardwise::cli {
@@ -287,8 +288,22 @@ void warn_of_idle_ranks(const TrainOptions& o) {
   }
 }
 
+/// Warns if tensor-parallel ranks, which send in every block, are on several nodes although other axes could
+/// cross them. Collective.
+void warn_of_tp_between_nodes(const TrainOptions& o, const comm::Mesh& mesh) {
+  const comm::Group& tp = mesh.group(train::kTensorAxis);
+  const int spans = tp.size() > 1 && tp.device().is_cpu() && !tp.has_symmetric_heap();
+  const std::vector<int> all = comm::gather_values(spans, train::world_of(mesh));
+  if (mesh.rank() > 0 || o.tp == o.ranks() || std::ranges::count(all, 1) == 0) return;
+  base::log_warning(
+      fmt::format("train: --tp should divide the ranks of a node, or blocks send between nodes; got --tp {}, "
+                  "of which {} of {} ranks are in groups on several nodes [SW0881]",
+                  o.tp, std::ranges::count(all, 1), all.size()));
+}
+
 void train_rank(const train::Job& job, const comm::Mesh& mesh, bool json) {
   const comm::Group& group = train::world_of(mesh);
+  warn_of_tp_between_nodes(job.options(), mesh);
   if (mesh.rank() > 0) {
     const train::Summary summary = with_plan_in_error("train", planned_memory(planned_peaks(job, mesh)), [&] {
       return train::run(job, mesh, [](const train::StepRecord&) {});

@@ -8,6 +8,7 @@
 
 #include "tests/mpi/mpirun.h"
 #include "tests/support/covering.h"
+#include "tests/support/error_text.h"
 #include "tests/support/extent.h"
 #include "tests/train/runs.h"
 
@@ -125,6 +126,20 @@ TEST_F(AxesOverMpi, HaveTheStepsOfOneRank) {
     expect_close(steps, expected, 1e-10);
   }
   std::printf("covered: %zu runs over MPI\n", combinations.size());
+}
+
+/// Of six ranks on two nodes, the second of three pairs is on both.
+TEST_F(AxesOverMpi, WarnOfTensorParallelRanksOnSeveralNodes) {
+  const auto errors_of = [&](const Words& flags) {
+    Program program(mpirun(6, training_command(scratch_, 1, flags)), environment({"SHARDWISE_NODES=2"}));
+    EXPECT_EQ(exit_code(program.wait(120)), 0) << program.errors();
+    return program.errors();
+  };
+  EXPECT_PRED2(test::contains, errors_of({"--dp", "3", "--tp", "2"}),
+               "train: --tp should divide the ranks of a node, or blocks send between nodes; got --tp 2, of "
+               "which 2 of 6 ranks are in groups on several nodes");
+  EXPECT_FALSE(test::contains(errors_of({"--dp", "2", "--tp", "3"}), "--tp should"));
+  EXPECT_FALSE(test::contains(errors_of({"--tp", "6"}), "--tp should"));
 }
 
 }  // namespace
