@@ -4,14 +4,18 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/clock.h"
+#include "shardwise/base/log.h"
 #include "shardwise/cli/cache_dtype.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/device_choice.h"
+#include "shardwise/cli/inference_mesh.h"
 #include "shardwise/cli/load_json.h"
 #include "shardwise/cli/model_source.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/progress_line.h"
 #include "shardwise/cli/ranks.h"
+#include "shardwise/cli/stage_options.h"
+#include "shardwise/cli/stages_table.h"
 #include "shardwise/infer/evaluate.h"
 #include "shardwise/infer/token_ids.h"
 #include "shardwise/text/corpus.h"
@@ -24,6 +28,7 @@ constexpr int64_t kWindow = 1024;
 
 struct EvaluateOptions {
   ModelOptions model;
+  StageOptions stages;
   std::vector<std::string> text;
   std::optional<int64_t> seq_len;
   int64_t batch_size = 4;
@@ -34,6 +39,7 @@ struct EvaluateOptions {
 
 void add_flags(Flags& flags, EvaluateOptions& o) {
   add_model_flags(flags, o.model);
+  add_stage_flags(flags, o.stages, "windows");
   flags.values("--text PATH", o.text, "files or directories; each file is one sequence");
   flags.value("--seq-len N", o.seq_len, "maximum context per predicted token [1024, or what fits]");
   flags.value("--batch-size N", o.batch_size, "windows of --seq-len tokens per forward pass [4]");
@@ -70,7 +76,7 @@ struct EvaluateResult {
 };
 
 /// Evaluates all sequences; the NLL is the mean over all predicted tokens.
-EvaluateResult evaluate_sequences(const model::DecoderWeights& weights,
+EvaluateResult evaluate_sequences(const model::DecoderWeights& weights, const comm::Group& pipeline,
                                   const std::vector<std::vector<int64_t>>& sequences,
                                   const infer::EvaluationWindows& windows, bool shows) {
   EvaluateResult result{std::ssize(sequences), 0, 0, 0, 0, {}};
@@ -80,7 +86,7 @@ EvaluateResult evaluate_sequences(const model::DecoderWeights& weights,
   ProgressLine line;
   double sum = 0;
   for (const auto& sequence : sequences) {
-    const auto evaluation = infer::evaluate(weights, sequence, windows, [&](int64_t predicted) {
+    const auto evaluation = infer::evaluate(weights, pipeline, sequence, windows, [&](int64_t predicted) {
       const int64_t done = result.predicted + predicted;
       if (shows)
         line.show(fmt::format("eval: {} of {} tokens, {:.0f} tokens/s", done, all, done / clock.seconds()));
@@ -98,6 +104,7 @@ std::string to_json(const EvaluateResult& r, const EvaluateOptions& o, const Mod
   const nlohmann::ordered_json object{
       {"model", model.directory().string()},
       {"tp", o.model.tp},
+      {"pp", o.stages.pp},
       {"dtype", model.dtype_name()},
       {"kv_cache_dtype", o.kv_cache_dtype == "auto" ? model.dtype_name() : o.kv_cache_dtype},
       {"quantization", quantization_json(model)},
@@ -152,18 +159,31 @@ int evaluate_command(const Call& call) {
   const EncodedText encoded = encoded_text(o.text, *tokenizer);
   const auto& sequences = encoded.sequences;
   for (const auto& sequence : sequences) infer::check_token_ids(sequence, model.config(), "eval: the text's");
-  return run_on_ranks(
-      {launch_context_for(o.model.tp), o.model.tp, ranks, call.argv}, [&](const comm::Group& group) {
-        if (group.rank() == 0) {
+  const int64_t layers = model.config().num_hidden_layers, all_ranks = o.stages.pp * o.model.tp;
+  const config::Stages stages = stages_of("eval", o.stages, layers);
+  const launch::LaunchContext context = launch_context_for(all_ranks);
+  return run_on_mesh(
+      {context, all_ranks, ranks, call.argv},
+      [&](const comm::Mesh::Connect& connect) {
+        return inference_mesh(stages.pp, o.model.tp, context.rank, context.world_size, connect);
+      },
+      [&](const comm::Mesh& mesh) {
+        const comm::Group& world = world_of(mesh);
+        const bool prints = mesh.rank() == 0;
+        if (prints) {
           model.warn("eval");
           encoded.invalid_utf8.warn("eval");
+          if (stages.pp > 1) base::log_info(stages_table("eval", stages, layers, o.model.tp));
         }
-        model::DecoderWeights weights(model.config(), group, model.dtype(), model::WeightUse::inference);
-        const checkpoint::LoadCost loaded = model.load(weights, o.seed, group);
-        checkpoint::log_load("eval", model.directory(), loaded, group);
-        EvaluateResult result = evaluate_sequences(weights, sequences, windows, group.rank() == 0);
+        model::DecoderWeights weights(model.config(), mesh.group(kTensorAxis), model.dtype(),
+                                      model::WeightUse::inference,
+                                      config::layers_of(stages, layers, mesh.coordinate(kStageAxis)));
+        const checkpoint::LoadCost loaded = model.load(weights, o.seed, world);
+        checkpoint::log_load("eval", model.directory(), loaded, world);
+        EvaluateResult result =
+            evaluate_sequences(weights, mesh.group(kStageAxis), sequences, windows, prints);
         result.loaded = loaded;
-        if (group.rank() == 0) print(o.json ? to_json(result, o, model, windows) : to_text(result));
+        if (prints) print(o.json ? to_json(result, o, model, windows) : to_text(result));
       });
 }
 

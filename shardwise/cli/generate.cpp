@@ -12,7 +12,7 @@
 #include "shardwise/cli/device_choice.h"
 #include "shardwise/cli/generate_memory.h"
 #include "shardwise/cli/generate_requests.h"
-#include "shardwise/cli/generation_mesh.h"
+#include "shardwise/cli/inference_mesh.h"
 #include "shardwise/cli/load_json.h"
 #include "shardwise/cli/output.h"
 #include "shardwise/cli/planned_generation.h"
@@ -71,8 +71,7 @@ std::unique_ptr<text::Tokenizer> tokenizer_of(const GenerateOptions& o, const Mo
 GenerateJob make_job(GenerateOptions o, const launch::LaunchContext& context) {
   check(o);
   const ModelSource model("generate", o.model);
-  const config::Stages stages = o.stages();
-  config::check_stages("generate", stages, model.config().num_hidden_layers);
+  const config::Stages stages = stages_of("generate", o.stages, model.config().num_hidden_layers);
   infer::GenerationConfig defaults = infer::read_generation_config(model.directory());
   std::vector<std::string> stops = o.stop.empty() ? defaults.stop_strings : o.stop;
   auto tokenizer = tokenizer_of(o, model, stops);
@@ -141,7 +140,7 @@ Json document_of(const GenerateJob& job, const RunFigures& figures) {
   if (!figures.planned.empty()) json["expected_memory"] = to_json(figures.planned);
   json.update({{"model", job.model.directory().string()},
                {"tp", job.options.model.tp},
-               {"pp", job.options.pp},
+               {"pp", job.stages.pp},
                {"dtype", job.model.dtype_name()},
                {"kv_cache_dtype",
                 job.options.kv_cache_dtype == "auto" ? job.model.dtype_name() : job.options.kv_cache_dtype},
@@ -328,7 +327,7 @@ int generate_command(const Call& call) {
   if (!flags.parse(call.arguments)) return 0;
   validate("generate", ranks);
   const bool chooses = has_to_choose("generate", options.automatic, ranks.device);
-  if (chooses) refuse_unplanned("generate", options.pp > 1, "--pp above 1");
+  if (chooses) refuse_unplanned("generate", options.stages.pp > 1, "--pp above 1");
   if (chooses && !flags.is_given("tp")) options.model.tp = tp_of_panels(options.model).value_or(1);
   const launch::LaunchContext context = launch_context_for(options.ranks());
   GenerateJob job = make_job(options, context);
@@ -339,7 +338,7 @@ int generate_command(const Call& call) {
   return run_on_mesh(
       {context, chosen.ranks(), ranks, argv},
       [&](const comm::Mesh::Connect& connect) {
-        return generation_mesh(chosen.pp, chosen.model.tp, context.rank, context.world_size, connect);
+        return inference_mesh(chosen.stages.pp, chosen.model.tp, context.rank, context.world_size, connect);
       },
       [&](const comm::Mesh& mesh) { generate_rank(job, mesh); });
 }

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "shardwise/base/isa.h"
-#include "shardwise/cli/generation_mesh.h"
+#include "shardwise/cli/inference_mesh.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/infer/batch.h"
 #include "shardwise/kernels/device.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "shardwise/cli/cache_dtype.h"
-#include "shardwise/cli/lists.h"
 #include "shardwise/cli/profile_report.h"
 #include "shardwise/infer/generate.h"
 
@@ -14,10 +13,7 @@ namespace shardwise::cli {
 void add_flags(Flags& flags, GenerateOptions& o) {
   flags.group("Model");
   add_model_flags(flags, o.model);
-  flags.value("--pp,--pipeline-model-parallel-size,--pipeline-parallel-size N", o.pp,
-              "pipeline stages of --tp ranks each, with an equal share of the layers and their caches; while "
-              "one processes some of the sequences, the next processes others [1]");
-  flags.value("--pp-layers N,...", o.pp_layers, "the number of layers of each stage [as even as possible]");
+  add_stage_flags(flags, o.stages, "sequences");
   add_auto_flags(flags, o.automatic, "--tp");
   flags.group("Prompt");
   flags.text("--prompt TEXT", o.prompt, "prompt text; an empty one is the tokenizer's BOS token");
@@ -59,14 +55,7 @@ std::optional<std::string> GenerateOptions::input_flag() const {
   return batch_file == "-" ? std::optional("--batch-file") : std::nullopt;
 }
 
-config::Stages GenerateOptions::stages() const {
-  config::Stages stages{.pp = pp};
-  if (pp_layers) stages.layers = pp_layers_of("generate", *pp_layers);
-  return stages;
-}
-
 void check(const GenerateOptions& o) {
-  TORCH_CHECK_VALUE(o.pp >= 1, "generate: --pp must be at least 1; got ", o.pp, " [SW0880]");
   const int prompts =
       o.prompt.has_value() + o.prompt_file.has_value() + o.prompt_ids.has_value() + o.batch_file.has_value();
   TORCH_CHECK_VALUE(prompts == 1,

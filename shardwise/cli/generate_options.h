@@ -7,21 +7,17 @@
 
 #include "shardwise/cli/auto_host.h"
 #include "shardwise/cli/model_source.h"
-#include "shardwise/config/stages.h"
+#include "shardwise/cli/stage_options.h"
 
 namespace shardwise::cli {
 
 struct GenerateOptions {
   ModelOptions model;
-  int64_t pp = 1;
-  std::optional<std::string> pp_layers;
+  StageOptions stages;
   AutoOptions automatic;
 
   /// Returns the number of ranks.
-  int64_t ranks() const { return pp * model.tp; }
-  /// Returns how the layers are dealt to the stages. Errors: c10::ValueError for --pp-layers that are no
-  /// positive numbers.
-  config::Stages stages() const;
+  int64_t ranks() const { return stages.pp * model.tp; }
 
   std::optional<std::string> prompt, prompt_file, prompt_ids, batch_file;
   std::optional<std::string> input;  // standard input, if a file is "-"; read after the flags

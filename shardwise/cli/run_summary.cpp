@@ -1,5 +1,7 @@
 #include "shardwise/cli/run_summary.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -80,6 +82,12 @@ std::vector<ShapeRow> shape_rows(const std::vector<train::ShardShapes>& shapes) 
       row->parameters += 1;
   }
   return rows;
+}
+
+std::string ranks_text(const RunFile& run) {
+  return fmt::format("{}{}{}{}", run.pp > 1 ? fmt::format("{} stages x ", run.pp) : "",
+                     run.dp > 1 ? fmt::format("{} x ", run.dp) : "", run.tp,
+                     run.sequence_parallel ? " with sp" : "");
 }
 
 }  // namespace shardwise::cli

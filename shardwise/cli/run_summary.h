@@ -38,4 +38,8 @@ struct ShapeRow {
 /// Returns the rows in the order of their first parameters.
 std::vector<ShapeRow> shape_rows(const std::vector<train::ShardShapes>& shapes);
 
+/// Returns "2 stages x 3 x 4 with sp": the stages and replicas, if there are several, and the
+/// tensor-parallel ranks.
+std::string ranks_text(const RunFile& run);
+
 }  // namespace shardwise::cli

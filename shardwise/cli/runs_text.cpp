@@ -24,12 +24,6 @@ std::string mb_or_none(const std::optional<int64_t>& bytes, int digits = 2) {
   return bytes ? fmt::format("{:.{}f}", megabytes(*bytes), digits) : kNone;
 }
 
-std::string ranks_text(const RunFile& run) {
-  return fmt::format("{}{}{}{}", run.pp > 1 ? fmt::format("{} stages x ", run.pp) : "",
-                     run.dp > 1 ? fmt::format("{} x ", run.dp) : "", run.tp,
-                     run.sequence_parallel ? " with sp" : "");
-}
-
 std::optional<double> last_val_loss(const RunFile& run) {
   for (auto step = run.steps.rbegin(); step != run.steps.rend(); ++step)
     if (step->val_loss) return step->val_loss;

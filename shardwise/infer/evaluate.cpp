@@ -6,15 +6,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "shardwise/infer/cache.h"
+#include "shardwise/infer/stage_forward.h"
 #include "shardwise/infer/token_ids.h"
 #include "shardwise/nn/loss.h"
 
 namespace shardwise::infer {
 namespace {
-
-using SequenceSharded = nn::Sharded<nn::kSequence>;
 
 void check(const config::Config& config, const std::vector<int64_t>& text, const EvaluationWindows& windows) {
   TORCH_CHECK_VALUE(text.size() >= 2, "eval: the text must have at least two tokens; got ", text.size(),
@@ -34,12 +34,12 @@ at::Tensor columns(const std::vector<int64_t>& text, int64_t begin, int64_t leng
   return rows.t().contiguous();
 }
 
-/// Returns the summed loss of windows, [length, count].
-double loss_of(const model::DecoderWeights& weights, const at::Tensor& inputs, const at::Tensor& targets) {
-  const model::Decoder<SequenceSharded> decoder(weights);
+/// Returns the summed loss of windows, [length, count]; 0 except on the last stage.
+double loss_of(const model::DecoderWeights& weights, const StageForward& stage, const at::Tensor& inputs,
+               const at::Tensor& targets) {
   const nn::Step step(weights.group(), inputs.size(0));
   // A divisor of 1 gives the sum over the tokens.
-  return decoder.loss(inputs, targets, /*options=*/1.0, step).local().item<double>();
+  return stage.loss(inputs, targets, /*options=*/1.0, step);
 }
 
 /// Returns rows [begin, end) of the windows, one window after another: [rows, 1].
@@ -48,11 +48,10 @@ at::Tensor packed_rows(const at::Tensor& windows, int64_t begin, int64_t end) {
 }
 
 /// Like loss_of, but each token attends to keys and values in a cache.
-double cached_loss_of(const model::DecoderWeights& weights, const at::Tensor& inputs,
-                      const at::Tensor& targets, at::ScalarType dtype) {
+double cached_loss_of(const model::DecoderWeights& weights, const StageForward& stage,
+                      const at::Tensor& inputs, const at::Tensor& targets, at::ScalarType dtype) {
   constexpr int64_t kRows = 512;
   const int64_t length = inputs.size(0), count = inputs.size(1), rows = std::max(kRows / count, int64_t{1});
-  const model::Decoder<nn::Invariant> decoder(weights);
   std::vector<nn::Cache> caches;
   for (int64_t i = 0; i < count; ++i) caches.push_back(empty_cache(weights, length, dtype));
   double sum = 0;
@@ -60,15 +59,23 @@ double cached_loss_of(const model::DecoderWeights& weights, const at::Tensor& in
     const int64_t end = std::min(begin + rows, length), all = (end - begin) * count;
     nn::Step step(weights.group(), all);
     for (nn::Cache& cache : caches) step.cached.push_back({&cache, end - begin});
-    const auto logits = decoder.next_logits(packed_rows(inputs, begin, end), at::arange(all), step);
+    const at::Tensor logits = stage.logits(packed_rows(inputs, begin, end), at::arange(all), step);
     for (nn::Cache& cache : caches) cache.length = end;
-    sum += nn::cross_entropy(logits, packed_rows(targets, begin, end), weights.layout().vocab,
+    if (!stage.is_last()) continue;
+    const nn::Placed<nn::Sharded<nn::kFeature>> placed(logits.unsqueeze(1));
+    sum += nn::cross_entropy(placed, packed_rows(targets, begin, end), weights.layout().vocab,
                              /*options=*/1.0, nn::Step(weights.group(), all))
                .local()
                .item<double>();
   }
   return sum;
 }
+
+/// Windows that this stage has processed. The last stage's loss is not yet added.
+struct EvaluatedWindows {
+  int64_t predicted;
+  double loss;  // on the last stage
+};
 
 }  // namespace
 
@@ -78,23 +85,41 @@ double Evaluation::perplexity() const {
 
 Evaluation evaluate(const model::DecoderWeights& weights, const std::vector<int64_t>& text,
                     const EvaluationWindows& windows, const std::function<void(int64_t)>& on_window) {
+  return evaluate(weights, comm::Group(weights.group().device()), text, windows, on_window);
+}
+
+Evaluation evaluate(const model::DecoderWeights& weights, const comm::Group& pipeline,
+                    const std::vector<int64_t>& text, const EvaluationWindows& windows,
+                    const std::function<void(int64_t)>& on_window) {
   const at::NoGradGuard no_grad;
   check(weights.config(), text, windows);
+  const StageForward stage("eval", weights, pipeline);
   const int64_t labels = std::ssize(text) - 1;
   const at::ScalarType cached = cache_dtype("eval", weights, windows.cache_dtype);
   Evaluation result;
   double sum = 0;
-  while (result.predicted < labels) {
-    const int64_t left = labels - result.predicted;
-    const int64_t length = std::min(windows.length, left);
-    const int64_t count = std::min(windows.batch_size, left / length);
-    const at::Tensor inputs = columns(text, result.predicted, length, count),
-                     targets = columns(text, result.predicted + 1, length, count);
-    sum += windows.cache_dtype ? cached_loss_of(weights, inputs, targets, cached)
-                               : loss_of(weights, inputs, targets);
-    result.predicted += length * count;
+  std::deque<EvaluatedWindows> in_flight;
+  const auto finish_oldest = [&] {
+    const auto [predicted, loss] = in_flight.front();
+    in_flight.pop_front();
+    sum += stage.is_last() ? loss : stage.receive(1)[0];
+    result.predicted += predicted;
     if (on_window) on_window(result.predicted);
+  };
+  for (int64_t begin = 0; begin < labels;) {
+    const int64_t length = std::min(windows.length, labels - begin);
+    const int64_t count = std::min(windows.batch_size, (labels - begin) / length);
+    const at::Tensor inputs = columns(text, begin, length, count),
+                     targets = columns(text, begin + 1, length, count);
+    if (std::ssize(in_flight) == stage.stages()) finish_oldest();
+    const double loss = windows.cache_dtype ? cached_loss_of(weights, stage, inputs, targets, cached)
+                                            : loss_of(weights, stage, inputs, targets);
+    if (stage.is_last()) stage.send({loss});
+    in_flight.push_back({length * count, loss});
+    begin += length * count;
+    if (stage.stages() == 1) finish_oldest();
   }
+  while (!in_flight.empty()) finish_oldest();
   result.nll = sum / static_cast<double>(labels);
   return result;
 }

@@ -37,4 +37,10 @@ Evaluation evaluate(const model::DecoderWeights& weights, const std::vector<int6
                     const EvaluationWindows& windows,
                     const std::function<void(int64_t predicted)>& on_window = {});
 
+/// The same over pipeline stages, with one forward in flight on each (generate.h, the same arguments). All
+/// stages return the result.
+Evaluation evaluate(const model::DecoderWeights& weights, const comm::Group& pipeline,
+                    const std::vector<int64_t>& text, const EvaluationWindows& windows,
+                    const std::function<void(int64_t predicted)>& on_window = {});
+
 }  // namespace shardwise::infer

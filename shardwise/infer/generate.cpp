@@ -13,6 +13,7 @@
 #include "shardwise/base/profile.h"
 #include "shardwise/infer/batch.h"
 #include "shardwise/infer/cache.h"
+#include "shardwise/infer/sharded_sampler.h"
 #include "shardwise/infer/stage_forward.h"
 #include "shardwise/infer/token_forward.h"
 #include "shardwise/infer/token_ids.h"
@@ -48,19 +49,34 @@ std::vector<Batch> make_batches(const std::vector<Request>& requests, int64_t se
   return batches;
 }
 
+/// Returns ids, which are exact in a double, and log probabilities, one after the other.
+std::vector<double> packed(const std::vector<SampledToken>& sampled) {
+  std::vector<double> values;
+  for (const auto& [id, logprob] : sampled) values.insert(values.end(), {static_cast<double>(id), logprob});
+  return values;
+}
+
+std::vector<SampledToken> unpacked(const std::vector<double>& values) {
+  std::vector<SampledToken> sampled;
+  for (size_t i = 0; i < values.size(); i += 2)
+    sampled.push_back({static_cast<int64_t>(values[i]), values[i + 1]});
+  return sampled;
+}
+
 class BatchGenerator {
  public:
   BatchGenerator(const DecoderWeights& weights, const comm::Group& pipeline,
                  const std::vector<Request>& requests, const std::vector<int64_t>& eos_token_ids,
                  const Batching& batching, const OnToken& on_token)
       : weights_(weights),
+        held_(weights.held_parameters()),
         requests_(requests),
         eos_token_ids_(eos_token_ids),
         batching_(batching),
         on_token_(on_token),
         cache_dtype_(cache_dtype("generate", weights, batching.cache_dtype)),
         equal_rows_(weights.rows_with_equal_bits()),
-        stage_(weights, pipeline),
+        stage_("generate", weights, pipeline),
         token_forward_(weights, stage_, most_cached(requests)),
         batches_(make_batches(requests, batching.sequences, pipeline.size())) {
     result_.completions.resize(requests.size());
@@ -97,10 +113,9 @@ class BatchGenerator {
   /// Packs some of the weights that are still in files, before every forward but the first, so that no token
   /// waits for all of them.
   void pack_some() {
-    const nn::UsedParameters weights = weights_.held_parameters();
     int64_t left = std::exchange(packed_bytes_, kPackedBytes);
-    for (; left > 0 && next_weight_ < weights.size(); ++next_weight_) {
-      const parallel::Parameter& weight = *weights[next_weight_].parameter;
+    for (; left > 0 && next_weight_ < held_.size(); ++next_weight_) {
+      const parallel::Parameter& weight = *held_[next_weight_].parameter;
       if (!weight.panels || !weight.panels->mapped_rows) continue;
       const base::ProfiledOp profiled("pack");
       quant::pack_(*weight.panels);
@@ -129,7 +144,7 @@ class BatchGenerator {
     for (const auto& [cache, count] : tokens.sequences) cache->length += count;
     if (stage_.is_last()) {
       pass.sampled = sampled(tokens, logits);
-      stage_.send(pass.sampled);
+      stage_.send(packed(pass.sampled));
     }
     in_flight_.push_back(std::move(pass));
   }
@@ -150,7 +165,7 @@ class BatchGenerator {
   void finish_oldest() {
     Pass pass = std::move(in_flight_.front());
     in_flight_.pop_front();
-    if (!stage_.is_last()) pass.sampled = stage_.receive(pass.tokens.sampled_rows.size());
+    if (!stage_.is_last()) pass.sampled = unpacked(stage_.receive(2 * pass.tokens.sampled_rows.size()));
     int64_t appended = 0;
     const SampledToken* next = pass.sampled.data();
     for (const auto& sequence : pass.tokens.sampling) {
@@ -224,6 +239,7 @@ class BatchGenerator {
   }
 
   const DecoderWeights& weights_;
+  const nn::UsedParameters held_;
   const std::vector<Request>& requests_;
   const std::vector<int64_t>& eos_token_ids_;
   const Batching& batching_;
@@ -279,11 +295,6 @@ Generated generate(const DecoderWeights& weights, const comm::Group& pipeline,
   TORCH_CHECK_VALUE(batching.drafted >= 0 && batching.drafted <= kMostDrafted,
                     "generate: batching.drafted must be from 0 to ", kMostDrafted, "; got ", batching.drafted,
                     " [SW0729]");
-  const bool is_of_stage = weights.stage().size() == 1 && weights.has_embedding() == (pipeline.rank() == 0) &&
-                           weights.has_head() == (pipeline.rank() == pipeline.size() - 1);
-  TORCH_CHECK_VALUE(is_of_stage, "generate: the weights must be those of stage ", pipeline.rank(), " of ",
-                    pipeline.size(), ", in one run of blocks; got ", weights.stage().size(),
-                    " runs that begin with block ", weights.stage().front().begin, " [SW0879]");
   return BatchGenerator(weights, pipeline, requests, eos_token_ids, batching, on_token).run();
 }
 

@@ -103,6 +103,7 @@ TEST_F(BadInput, Eval) {
   refused({{"--text", scratch_ / "absent"}}, {"absent"});
   refused({{"--text", scratch_.put("short", "x")}}, {"--text", "two tokens"});
   refused({{"--seq-len", "65"}}, {"--seq-len", "64", "got 65"});
+  refused({{"--pp", "3"}}, {"eval: --pp must be at most the number of layers", "got 3"});
   refused({{"--seq-len", "0"}}, {"--seq-len", "got 0"});
   refused({{"--batch-size", "0"}}, {"--batch-size", "got 0"});
   refused({{"--tp", "0"}}, {"--tp", "got 0"});

@@ -83,7 +83,7 @@ TEST_P(TokenForwardOnDevice, GivesTheBitsOfTheLayers) {
   model::DecoderWeights weights(config_of(model_type), testing::on_device(), at::kBFloat16,
                                 model::WeightUse::inference);
   weights.initialize_(/*seed=*/1);
-  const infer::StageForward stage(weights, comm::Group(weights.group().device()));
+  const infer::StageForward stage("test", weights, comm::Group(weights.group().device()));
   infer::TokenForward forward(weights, stage, kLongest);
   Sequences sequences{weights};
   int64_t id = 0;
@@ -123,7 +123,7 @@ TEST(TokenForwardGraphs, AreCapturedOnceForEachNumberOfTokens) {
   model::DecoderWeights weights(config_of(kLlamaPreset), testing::on_device(), at::kFloat,
                                 model::WeightUse::inference);
   weights.initialize_(/*seed=*/1);
-  const infer::StageForward stage(weights, comm::Group(weights.group().device()));
+  const infer::StageForward stage("test", weights, comm::Group(weights.group().device()));
   infer::TokenForward forward(weights, stage, kLongest);
   Sequences sequences{weights};
   sequences.add(kLongest, at::kFloat);

@@ -1,10 +1,13 @@
-// Generation over pipeline stages gives the tokens of one rank.
+// Generation and evaluation over pipeline stages give the results of one rank.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <optional>
 #include <string>
 
 #include "shardwise/config/stages.h"
+#include "shardwise/infer/evaluate.h"
 #include "tests/infer/generated.h"
 #include "tests/support/covering.h"
 #include "tests/support/error_text.h"
@@ -51,13 +54,11 @@ struct Result {
   Reported reported;
 };
 
-/// Generates over `tp` ranks of each stage. OnToken ends request 2 with its fourth token. Returns the result,
-/// which all ranks must share, as they must the order of the tokens.
-Result over_stages(const config::Config& config, const Tensors& full, const Stages& stages, int tp,
-                   const Batching& batching = {}, at::ScalarType dtype = at::kDouble) {
+/// Calls `body` on every rank of the stages, with its stage's weights.
+void on_stages(const config::Config& config, const Tensors& full, const Stages& stages, int tp,
+               at::ScalarType dtype,
+               const std::function<void(const comm::Mesh&, const model::DecoderWeights&)>& body) {
   const int ranks = static_cast<int>(stages.pp) * tp;
-  std::vector<Generated> results(size_t(ranks), Generated{});
-  std::vector<Reported> reported(size_t(ranks), Reported{});
   on_mesh(
       ranks,
       [&](const comm::Group& world, const comm::Mesh::Connect& connect) {
@@ -68,14 +69,27 @@ Result over_stages(const config::Config& config, const Tensors& full, const Stag
             config, mesh.group("tp"), dtype, model::WeightUse::training,
             config::layers_of(stages, config.num_hidden_layers, mesh.coordinate("pp")));
         load_slices_(weights, full);
-        const auto rank = static_cast<size_t>(mesh.rank());
-        int of_request_2 = 0;
-        results[rank] = infer::generate(weights, mesh.group("pp"), requests(), config.eos_token_id, batching,
-                                        [&](size_t request, int64_t id) {
-                                          reported[rank].push_back({request, id});
-                                          return request != 2 || ++of_request_2 < 4;
-                                        });
+        body(mesh, weights);
       });
+}
+
+/// Generates over `tp` ranks of each stage. OnToken ends request 2 with its fourth token. Returns the result,
+/// which all ranks must share, as they must the order of the tokens.
+Result over_stages(const config::Config& config, const Tensors& full, const Stages& stages, int tp,
+                   const Batching& batching = {}, at::ScalarType dtype = at::kDouble) {
+  const int ranks = static_cast<int>(stages.pp) * tp;
+  std::vector<Generated> results(size_t(ranks), Generated{});
+  std::vector<Reported> reported(size_t(ranks), Reported{});
+  on_stages(config, full, stages, tp, dtype,
+            [&](const comm::Mesh& mesh, const model::DecoderWeights& weights) {
+              const auto rank = static_cast<size_t>(mesh.rank());
+              int of_request_2 = 0;
+              results[rank] = infer::generate(weights, mesh.group("pp"), requests(), config.eos_token_id,
+                                              batching, [&](size_t request, int64_t id) {
+                                                reported[rank].push_back({request, id});
+                                                return request != 2 || ++of_request_2 < 4;
+                                              });
+            });
   expect_same_on_all(results);
   for (const Reported& one : reported) EXPECT_EQ(one, reported[0]);
   return {results[0], reported[0]};
@@ -93,12 +107,12 @@ void expect_same_tokens(const Generated& actual, const Generated& expected) {
   }
 }
 
-class GenerateOverStages : public ::testing::Test {
+class InferenceOverStages : public ::testing::Test {
  protected:
   void SetUp() override { at::set_num_threads(1); }
 };
 
-TEST_F(GenerateOverStages, EveryMeshHasTheTokensOfOneRank) {
+TEST_F(InferenceOverStages, EveryMeshHasTheTokensOfOneRank) {
   for (const auto& [name, small] : variants()) {
     const config::Config config = with_layers(small);
     const Tensors weights = random_weights(config, /*seed=*/5, at::kDouble);
@@ -134,7 +148,7 @@ Stages stages_of(int index) {
   return all.at(size_t(index));
 }
 
-TEST_F(GenerateOverStages, EveryTripleOfOptionsHasTheTokensOfOneRank) {
+TEST_F(InferenceOverStages, EveryTripleOfOptionsHasTheTokensOfOneRank) {
   const Space options = space();
   std::vector<std::pair<std::string, config::Config>> models = variants();
   models.push_back({"tied", small_config()});
@@ -154,7 +168,7 @@ TEST_F(GenerateOverStages, EveryTripleOfOptionsHasTheTokensOfOneRank) {
   }
 }
 
-TEST_F(GenerateOverStages, ReportsTokensInOneOrderAndStopsWhenAsked) {
+TEST_F(InferenceOverStages, ReportsTokensInOneOrderAndStopsWhenAsked) {
   const config::Config config = with_layers(small_config());
   const Tensors weights = random_weights(config, /*seed=*/5, at::kDouble);
   const Result result = over_stages(config, weights, {.pp = 3}, /*tp=*/2);
@@ -168,7 +182,7 @@ TEST_F(GenerateOverStages, ReportsTokensInOneOrderAndStopsWhenAsked) {
 }
 
 /// A sequence alone has the same forwards, whose ops are those of one rank.
-TEST_F(GenerateOverStages, ASequenceAloneHasTheBitsOfOneRank) {
+TEST_F(InferenceOverStages, ASequenceAloneHasTheBitsOfOneRank) {
   const config::Config config = with_layers(small_config());
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     SCOPED_TRACE(c10::toString(dtype));
@@ -183,7 +197,49 @@ TEST_F(GenerateOverStages, ASequenceAloneHasTheBitsOfOneRank) {
   }
 }
 
-TEST_F(GenerateOverStages, RefusesTheWeightsOfAnotherStage) {
+/// Returns every rank's evaluation of a text, with and without caches, and what it reported on the way.
+struct Evaluated {
+  std::vector<double> nlls;
+  Ids reported;
+};
+
+std::vector<Evaluated> evaluated(const config::Config& config, const Tensors& full, const Stages& stages,
+                                 int tp) {
+  Ids text;
+  for (int64_t i = 0; i < 43; ++i) text.push_back((5 * i * i + 3 * i) % config.vocab_size);
+  std::vector<Evaluated> by_rank(size_t(stages.pp * tp));
+  on_stages(config, full, stages, tp, at::kDouble,
+            [&](const comm::Mesh& mesh, const model::DecoderWeights& weights) {
+              Evaluated& of_rank = by_rank[size_t(mesh.rank())];
+              for (const std::optional<at::ScalarType> cache :
+                   {std::optional<at::ScalarType>(), std::optional(at::kDouble), std::optional(at::kChar)}) {
+                const infer::Evaluation evaluation = infer::evaluate(
+                    weights, mesh.group("pp"), text, {.length = 5, .batch_size = 3, .cache_dtype = cache},
+                    [&](int64_t predicted) { of_rank.reported.push_back(predicted); });
+                EXPECT_EQ(evaluation.predicted, std::ssize(text) - 1);
+                of_rank.nlls.push_back(evaluation.nll);
+              }
+            });
+  return by_rank;
+}
+
+TEST_F(InferenceOverStages, EvaluationIsThatOfOneRank) {
+  for (const auto& [name, small] : variants()) {
+    const config::Config config = with_layers(small);
+    const Tensors weights = random_weights(config, /*seed=*/5, at::kDouble);
+    const Evaluated expected = evaluated(config, weights, {}, /*tp=*/1)[0];
+    for (const auto& [pp, tp] : {std::pair(2, 1), std::pair(2, 3), std::pair(3, 2), std::pair(8, 1)}) {
+      SCOPED_TRACE(::testing::Message() << name << ", pp " << pp << ", tp " << tp);
+      for (const Evaluated& of_rank : evaluated(config, weights, {.pp = pp}, tp)) {
+        EXPECT_EQ(of_rank.reported, expected.reported);
+        for (size_t i = 0; i < expected.nlls.size(); ++i)
+          EXPECT_NEAR(of_rank.nlls[i], expected.nlls[i], 1e-10);
+      }
+    }
+  }
+}
+
+TEST_F(InferenceOverStages, RefusesTheWeightsOfAnotherStage) {
   const config::Config config = with_layers(small_config());
   const model::DecoderWeights first(config, comm::Group(), at::kFloat, model::WeightUse::training, {{0, 4}});
   EXPECT_EQ(

@@ -41,7 +41,7 @@ function overviewSection() {
   const rows = report.runs.map((run) => {
     const planned = run.planned && run.planned.computing_ms + run.planned.communicating_ms;
     const off = planned && run.measured_ms ? ` (${planned >= run.measured_ms ? "+" : ""}${(100 * (planned / run.measured_ms - 1)).toFixed(1)} %)` : "";
-    return [run.name, `${run.dp > 1 ? `${run.dp} x ` : ""}${run.tp}${run.sequence_parallel ? " with sp" : ""}`, `${(run.parameters / 1e6).toFixed(2)} M`,
+    return [run.name, run.ranks_text, `${(run.parameters / 1e6).toFixed(2)} M`,
       `${run.steps.step[0]} to ${run.steps.step.at(-1)}`, run.steps.loss.at(-1).toFixed(4),
       run.steps.validation.length ? run.steps.validation.at(-1)[1].toFixed(4) : "-", inMs(run.measured_ms), inMs(planned) + off,
       Math.round(run.tokens_per_second).toLocaleString("en")];
