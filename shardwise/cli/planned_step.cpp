@@ -21,7 +21,7 @@ constexpr double kLongRunSeconds = 60;
 bool has_planned_time(const plan::TrainingTask& task, const train::TrainOptions& options,
                       const comm::Group& group) {
   return group.device().is_cpu() && task.element_bytes <= 4 && ranks_share_memory(group) &&
-         !options.split_batch && options.dp == 1 && options.pp == 1 &&
+         !options.split_batch && options.pp_layers.empty() &&
          task.batch_size <= plan::kMostTokens / task.sequence_length;
 }
 
@@ -29,16 +29,22 @@ bool has_planned_time(const plan::TrainingTask& task, const train::TrainOptions&
 
 plan::TrainingTask training_task(const config::Config& config, const train::TrainOptions& options) {
   return {.config = config,
-          .ranks = options.tp,
+          .ranks = options.ranks(),
           .sequence_length = options.seq_len,
-          .batch_size = options.batch_size * options.grad_accum,
+          .batch_size = options.batch_size * options.dp * train::most_micro_batches(options),
           .element_bytes = config::element_bytes(config),
+          .hides_gradient_sums = false,
+          .shares_weights = options.zero > 0 && options.shared_weights == "auto",
           .frozen = {config, config::frozen_by("train", options.freeze, config).parameters}};
 }
 
 plan::Degrees degrees_of(const train::TrainOptions& options) {
   plan::Degrees degrees;
   degrees.tp = options.tp;
+  degrees.pp = options.pp;
+  degrees.dp = options.dp;
+  degrees.chunks = options.virtual_stages;
+  if (options.dp > 1) degrees.zero = static_cast<plan::ZeroStage>(options.zero);
   degrees.has_sequence_parallel = options.sequence_parallel;
   degrees.micro_batch_size = options.batch_size;
   degrees.recompute = train::recompute_of(options.recompute);
@@ -91,13 +97,16 @@ nlohmann::ordered_json to_json(const StepTimes& times) {
   using Json = nlohmann::ordered_json;
   const auto planned = [&](const auto& seconds) { return times.planned ? Json(seconds()) : Json(); };
   const std::optional<double> median = times.median();
-  return {
-      {"planned_step_seconds", planned([&] { return times.planned->total(); })},
-      {"planned_run_seconds", planned([&] { return times.planned_run_seconds(); })},
-      {"planned_compute_seconds", planned([&] { return times.planned->compute + times.planned->optimizer; })},
-      {"planned_communication_seconds", planned([&] { return times.planned->tensor_parallel; })},
-      {"planned_machine", planned([&] { return times.machine; })},
-      {"measured_step_seconds", median ? Json(*median) : Json()}};
+  return {{"planned_step_seconds", planned([&] { return times.planned->total(); })},
+          {"planned_run_seconds", planned([&] { return times.planned_run_seconds(); })},
+          {"planned_compute_seconds", planned([&] {
+             return times.planned->compute + times.planned->optimizer + times.planned->bubble;
+           })},
+          {"planned_communication_seconds", planned([&] {
+             return times.planned->tensor_parallel + times.planned->pipeline + times.planned->data_parallel;
+           })},
+          {"planned_machine", planned([&] { return times.machine; })},
+          {"measured_step_seconds", median ? Json(*median) : Json()}};
 }
 
 }  // namespace shardwise::cli

@@ -153,10 +153,14 @@ class Stage {
     if (of_one_.expert_parameters > 0)
       experts = sums_over(machine, {.ranks = degrees_.expert_replicas(), .stride = degrees_.ep},
                           of_one_.expert_parameters, of_one_.expert_parameters);
-    const double gradients = shared.gradients + experts.gradients, weights = shared.weights + experts.weights;
+    const double gradients = shared.gradients + experts.gradients;
+    const double weights = task_.shares_weights ? 0 : shared.weights + experts.weights;
     const auto m = static_cast<double>(micro_batches_);
-    const auto in_forward = [&](double seconds) { return std::max(0.0, seconds - of_one_.forward); };
-    const auto in_backward = [&](double seconds) { return std::max(0.0, seconds - of_one_.backward); };
+    const double hidden = task_.hides_gradient_sums ? 1 : 0;
+    const auto in_forward = [&](double seconds) { return std::max(0.0, seconds - hidden * of_one_.forward); };
+    const auto in_backward = [&](double seconds) {
+      return std::max(0.0, seconds - hidden * of_one_.backward);
+    };
     switch (degrees_.zero) {
       case ZeroStage::none:
         return in_backward(2 * gradients);

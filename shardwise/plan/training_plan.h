@@ -35,6 +35,8 @@ struct TrainingTask {
   int64_t element_bytes = 2;         // of weights and activations: 4 or 2
   int64_t gradient_bytes = 4;        // of main gradients: 4, or 2 as in ZeRO's paper
   bool overlaps_collectives = true;  // of tensor parallelism with products
+  bool hides_gradient_sums = true;   // of data parallelism beside the passes of a micro-batch
+  bool shares_weights = false;       // replicas share memory and have one copy: nothing gathers weights
   FrozenParameters frozen = {};      // of the config
   /// Bytes per element of master weights and AdamW's moments.
   int64_t accumulator_bytes() const { return element_bytes < 4 ? 4 : element_bytes; }

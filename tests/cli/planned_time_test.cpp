@@ -63,6 +63,34 @@ TEST_F(PlannedTime, OfATrainingRunIsThatOfThePlanner) {
     EXPECT_PRED2(contains, outcome.errors, part);
 }
 
+/// By the definitions of the axes, from the planner's time of one rank, where sums of kilobytes take no time.
+TEST_F(PlannedTime, OfReplicasAndStagesFollowsFromTheTimeOfOneRank) {
+  const plan::Machine machine = save(2);
+  const auto planned_step = [&](const Words& more) {
+    return json::parse(run(train(more)).output)["planned_step_seconds"].get<double>();
+  };
+  const auto of_one_rank = [&](const std::string& batch) {
+    return planned(machine, {"plan", "--ranks", "1", "--batch-size", batch, "--micro-batch-size", "2",
+                             "--seq-len", "11", "--recompute", "none"})[0]["seconds"];
+  };
+  const double passes_of_two = of_one_rank("4")["compute"], all_of_two = of_one_rank("4")["total"],
+               passes_of_one = passes_of_two / 2;
+  // Two replicas with three micro-batches: one has two of them.
+  const double replicas = planned_step({"--dp", "2", "--grad-accum", "3", "--zero", "0"});
+  EXPECT_GT(replicas, passes_of_two);
+  EXPECT_LT(replicas, 1.05 * all_of_two);
+  // Stages with two micro-batches: the slowest has at least half of the work of three.
+  const double stages = planned_step({"--pp", "2", "--grad-accum", "2"});
+  EXPECT_GT(stages, 1.5 * passes_of_one);
+  EXPECT_LT(stages, 3 * passes_of_one);
+  // More micro-batches add passes only.
+  const double of_four = planned_step({"--pp", "2", "--grad-accum", "4"}),
+               of_six = planned_step({"--pp", "2", "--grad-accum", "6"});
+  EXPECT_NEAR(of_six - of_four, of_four - stages, 1e-9 * stages);
+  EXPECT_TRUE(
+      json::parse(run(train({"--pp", "2", "--pp-layers", "1,1"})).output)["planned_step_seconds"].is_null());
+}
+
 TEST_F(PlannedTime, IsNullWithoutAMachineOfAsManyRanks) {
   save(3);
   const Outcome outcome = run(train({"--tp", "2"}));
