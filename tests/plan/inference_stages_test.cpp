@@ -23,9 +23,17 @@ InferenceTask task_of(const std::string& preset, int64_t ranks, int64_t texts) {
   return {.config = config, .ranks = ranks, .prompt_tokens = 512, .new_tokens = 128, .texts = texts};
 }
 
+/// As task_of, with a prompt of one token: the message of a stage to the next is as large as the last norm.
+InferenceTask one_by_one(const std::string& preset, int64_t ranks) {
+  InferenceTask task = task_of(preset, ranks, /*texts=*/1);
+  task.new_tokens += task.prompt_tokens - 1;
+  task.prompt_tokens = 1;
+  return task;
+}
+
 // Llama-3.1-8B: 32 blocks of 218,112,000 parameters, an embedding and a head of 128256 x 4096, and a norm.
 TEST(InferenceStages, TheLastStageOfFourHasEightBlocksNormAndHead) {
-  const InferencePlan plan = evaluate(task_of("llama-3.1-8b", 4, 1), {.pp = 4}, built_in_machine("h100"));
+  const InferencePlan plan = evaluate(one_by_one("llama-3.1-8b", 4), {.pp = 4}, built_in_machine("h100"));
   EXPECT_EQ(plan.peak_stage, 3);
   EXPECT_EQ(plan.memory.weights, 2 * (8 * int64_t{218'112'000} + int64_t{128'256} * 4096 + 4096));
   EXPECT_EQ(plan.memory.cache, 640 * 131'072 / 4);
@@ -41,9 +49,19 @@ TEST(InferenceStages, ATiedHeadIsOnTwoStages) {
 
 // Llama-3.2-1B's too: the last of two stages has 8 blocks of 60,821,504, the copy, and the norm.
 TEST(InferenceStages, TheLastStageHasACopyOfATiedHead) {
-  const InferencePlan plan = evaluate(task_of("llama-3.2-1b", 2, 1), {.pp = 2}, built_in_machine("h100"));
+  const InferencePlan plan = evaluate(one_by_one("llama-3.2-1b", 2), {.pp = 2}, built_in_machine("h100"));
   EXPECT_EQ(plan.peak_stage, 1);
   EXPECT_EQ(plan.memory.weights, 2 * (8 * int64_t{60'821'504} + int64_t{128'256} * 2048 + 2048));
+}
+
+// Before the next stage receives the rows of a prompt, they are in memory twice: 512 of 4096 elements.
+TEST(InferenceStages, AStageHoldsItsMessageToTheNext) {
+  const auto buffers = [](int64_t pp) {
+    const InferencePlan plan = evaluate(task_of("llama-3.1-8b", pp, 1), {.pp = pp}, built_in_machine("h100"));
+    EXPECT_EQ(plan.peak_stage, 0);
+    return plan.memory.buffers;
+  };
+  EXPECT_EQ(buffers(4) - buffers(1), 512 * 4096 * 2);
 }
 
 // 61 blocks on four stages: 16, 15, 15 and 15. The first stage has 3 small blocks, the second none.
