@@ -159,7 +159,7 @@ int evaluate_command(const Call& call) {
   const EncodedText encoded = encoded_text(o.text, *tokenizer);
   const auto& sequences = encoded.sequences;
   for (const auto& sequence : sequences) infer::check_token_ids(sequence, model.config(), "eval: the text's");
-  const int64_t layers = model.config().num_hidden_layers, all_ranks = o.stages.pp * o.model.tp;
+  const int64_t layers = model.config().num_hidden_layers, all_ranks = ranks_of(o.stages, o.model.tp);
   const config::Stages stages = stages_of("eval", o.stages, layers);
   const launch::LaunchContext context = launch_context_for(all_ranks);
   return run_on_mesh(

@@ -75,7 +75,7 @@ GenerateJob make_job(GenerateOptions o, const launch::LaunchContext& context) {
   infer::GenerationConfig defaults = infer::read_generation_config(model.directory());
   std::vector<std::string> stops = o.stop.empty() ? defaults.stop_strings : o.stop;
   auto tokenizer = tokenizer_of(o, model, stops);
-  const int64_t most_ranks = o.automatic.is_on ? comm::shm::kMaxRanks : o.ranks();
+  const int64_t most_ranks = o.automatic.is_on ? comm::shm::kMaxRanks : ranks_of(o.stages, o.model.tp);
   if (const auto flag = o.input_flag()) o.input = shared_input("generate: " + *flag, context, most_ranks);
   std::vector<Prompt> prompts = read_prompts(o, tokenizer.get(), model.tokenizer_directory());
   std::vector<infer::Request> requests = make_requests(prompts, o, defaults, model.config());
@@ -329,14 +329,14 @@ int generate_command(const Call& call) {
   const bool chooses = has_to_choose("generate", options.automatic, ranks.device);
   if (chooses) refuse_unplanned("generate", options.stages.pp > 1, "--pp above 1");
   if (chooses && !flags.is_given("tp")) options.model.tp = tp_of_panels(options.model).value_or(1);
-  const launch::LaunchContext context = launch_context_for(options.ranks());
+  const launch::LaunchContext context = launch_context_for(ranks_of(options.stages, options.model.tp));
   GenerateJob job = make_job(options, context);
   ranks.device = inference_device("generate", ranks.device, job.model);
   std::vector<std::string> argv = call.argv;
   if (chooses) std::ranges::copy(choose_(job, flags), std::back_inserter(argv));
   const GenerateOptions& chosen = job.options;
   return run_on_mesh(
-      {context, chosen.ranks(), ranks, argv},
+      {context, ranks_of(chosen.stages, chosen.model.tp), ranks, argv},
       [&](const comm::Mesh::Connect& connect) {
         return inference_mesh(chosen.stages.pp, chosen.model.tp, context.rank, context.world_size, connect);
       },

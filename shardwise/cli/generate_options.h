@@ -16,9 +16,6 @@ struct GenerateOptions {
   StageOptions stages;
   AutoOptions automatic;
 
-  /// Returns the number of ranks.
-  int64_t ranks() const { return stages.pp * model.tp; }
-
   std::optional<std::string> prompt, prompt_file, prompt_ids, batch_file;
   std::optional<std::string> input;  // standard input, if a file is "-"; read after the flags
   bool chat = false;

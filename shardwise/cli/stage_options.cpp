@@ -2,9 +2,16 @@
 
 #include <c10/util/Exception.h>
 
+#include <limits>
+
 #include "shardwise/cli/lists.h"
 
 namespace shardwise::cli {
+
+int64_t ranks_of(const StageOptions& options, int64_t tp) {
+  int64_t ranks = 0;
+  return __builtin_mul_overflow(options.pp, tp, &ranks) ? std::numeric_limits<int64_t>::max() : ranks;
+}
 
 void add_stage_flags(Flags& flags, StageOptions& o, const std::string& at_once) {
   flags.value(

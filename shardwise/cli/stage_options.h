@@ -13,6 +13,9 @@ struct StageOptions {
   std::optional<std::string> layers;
 };
 
+/// Returns the number of ranks of all stages; the largest int64_t if that overflows.
+int64_t ranks_of(const StageOptions& options, int64_t tp);
+
 /// Adds --pp and --pp-layers. `at_once`: what stages process at once, such as "sequences".
 void add_stage_flags(Flags& flags, StageOptions& options, const std::string& at_once);
 

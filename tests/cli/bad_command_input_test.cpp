@@ -83,6 +83,8 @@ TEST_F(BadInput, Generate) {
   refused({}, {"generation_config.json: eos_token_id", "end"});
   fs::remove(scratch_ / "good/step-2/generation_config.json");
   refused({{"--pp", "0"}}, {"--pp must be at least 1", "got 0"});
+  refused({{"--pp", "4611686018427387904"}, {"--tp", "4"}},
+          {"must have from 1 to", "got 9223372036854775807"});
   refused({{"--pp", "3"}}, {"--pp must be at most the number of layers", "got 3"});
   refused({{"--pp", "2"}, {"--pp-layers", "2"}}, {"--pp-layers must be as many numbers as --pp, 2", "got 1"});
   refused({{"--pp", "2"}, {"--pp-layers", "2,2"}}, {"--pp-layers must add up to", "got 4"});
