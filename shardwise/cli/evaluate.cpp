@@ -175,13 +175,11 @@ int evaluate_command(const Call& call) {
           encoded.invalid_utf8.warn("eval");
           if (stages.pp > 1) base::log_info(stages_table("eval", stages, layers, o.model.tp));
         }
-        model::DecoderWeights weights(model.config(), mesh.group(kTensorAxis), model.dtype(),
-                                      model::WeightUse::inference,
-                                      config::layers_of(stages, layers, mesh.coordinate(kStageAxis)));
+        model::DecoderWeights weights = weights_of_stage(model, stages, mesh);
         const checkpoint::LoadCost loaded = model.load(weights, o.seed, world);
         checkpoint::log_load("eval", model.directory(), loaded, world);
         EvaluateResult result =
-            evaluate_sequences(weights, mesh.group(kStageAxis), sequences, windows, prints);
+            evaluate_sequences(weights, mesh.group(train::kPipelineAxis), sequences, windows, prints);
         result.loaded = loaded;
         if (prints) print(o.json ? to_json(result, o, model, windows) : to_text(result));
       });

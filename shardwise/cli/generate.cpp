@@ -185,7 +185,7 @@ class RankGeneration {
  public:
   RankGeneration(const GenerateJob& job, const comm::Mesh& mesh)
       : job_(job),
-        pipeline_(mesh.group(kStageAxis)),
+        pipeline_(mesh.group(train::kPipelineAxis)),
         prints_(mesh.rank() == 0),
         streams_(prints_ && !job.options.json && job.is_single()) {
     if (!job.tokenizer || (!prints_ && job.stops.empty())) return;
@@ -262,18 +262,16 @@ void warn_of_invalid_utf8(const GenerateJob& job) {
 }
 
 void generate_rank(const GenerateJob& job, const comm::Mesh& mesh) {
-  const config::Config& config = job.model.config();
   const comm::Group& world = world_of(mesh);
   if (mesh.rank() == 0) {
     job.model.warn("generate");
     warn_of_invalid_utf8(job);
     infer::warn_of_unsupported_fields(job.defaults, "generate");
     if (job.stages.pp > 1)
-      base::log_info(stages_table("generate", job.stages, config.num_hidden_layers, job.options.model.tp));
+      base::log_info(
+          stages_table("generate", job.stages, job.model.config().num_hidden_layers, job.options.model.tp));
   }
-  model::DecoderWeights weights(
-      config, mesh.group(kTensorAxis), job.model.dtype(), model::WeightUse::inference,
-      config::layers_of(job.stages, config.num_hidden_layers, mesh.coordinate(kStageAxis)));
+  model::DecoderWeights weights = weights_of_stage(job.model, job.stages, mesh);
   const PlannedMemories planned = job.planned(weights, mesh);
   GenerationTimes times;
   if (mesh.rank() == 0) {

@@ -86,14 +86,15 @@ PlannedMemories planned_memory(const std::vector<plan::Generation>& batches, con
   if (!mesh.symmetric_heaps_peak()) return by_rank;
   const int64_t layers = batches.front().config.num_hidden_layers;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    const base::Range blocks = config::layers_of(stages, layers, mesh.coordinate(kStageAxis, rank)).front();
+    const base::Range blocks =
+        config::layers_of(stages, layers, mesh.coordinate(train::kPipelineAxis, rank)).front();
     PlannedMemory& planned = by_rank.emplace_back();
     for (plan::Generation batch : batches) {
       batch.blocks = blocks.size();
       batch.has_embedding = blocks.begin == 0;
       batch.has_head = blocks.end == layers;
       batch.weight_bytes = weight_bytes[size_t(rank)];
-      const PlannedMemory one = planned_of(batch, mesh.coordinate(kTensorAxis, rank));
+      const PlannedMemory one = planned_of(batch, mesh.coordinate(train::kTensorAxis, rank));
       planned.private_bytes = std::max(planned.private_bytes, one.private_bytes);
       planned.symmetric_heap_bytes = std::max(planned.symmetric_heap_bytes, one.symmetric_heap_bytes);
     }

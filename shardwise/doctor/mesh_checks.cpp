@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <map>
 
 #include "shardwise/comm/gather_values.h"
@@ -15,7 +16,6 @@ namespace {
 
 using train::TrainOptions;
 
-constexpr double kBound = 1e-10;  // relative, of fp64 sums in another order
 constexpr int64_t kStepsOnMesh = 3, kMicroBatches = 3;
 
 /// What a rank trains of a parameter.
@@ -60,12 +60,12 @@ at::Tensor shard_of(const at::Tensor& full, const parallel::Parameter& parameter
 bool is_close(const at::Tensor& local, const at::Tensor& shard, const base::Range& rows) {
   if (rows.size() * shard.numel() == 0) return true;
   const double largest = (local - shard.narrow(0, rows.begin, rows.size())).abs().max().item<double>();
-  return largest <= kBound * shard.abs().max().item<double>();  // false for NaN
+  return largest <= kFp64Tolerance * shard.abs().max().item<double>();  // false for NaN
 }
 
 /// Returns what differs from the steps of one rank on this rank, or "".
 std::string step_error(const train::StepRecord& step, const train::StepRecord& expected) {
-  const auto differs = [](double a, double b) { return !(std::abs(a - b) <= kBound * std::abs(b)); };
+  const auto differs = [](double a, double b) { return !(std::abs(a - b) <= kFp64Tolerance * std::abs(b)); };
   if (!differs(step.loss, expected.loss) && !differs(step.grad_norm, expected.grad_norm)) return "";
   return fmt::format("step {} has loss {:.12g} and norm {:.12g}; one rank has {:.12g} and {:.12g}", step.step,
                      step.loss, step.grad_norm, expected.loss, expected.grad_norm);
