@@ -117,7 +117,6 @@ Evaluation evaluate(const model::DecoderWeights& weights, const comm::Group& pip
     if (stage.is_last()) stage.send({loss});
     in_flight.push_back({length * count, loss});
     begin += length * count;
-    if (stage.stages() == 1) finish_oldest();
   }
   while (!in_flight.empty()) finish_oldest();
   result.nll = sum / static_cast<double>(labels);

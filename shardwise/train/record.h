@@ -25,8 +25,8 @@ struct Usage {
   int64_t comm_bytes = 0;                    // sent (docs/algorithms.md)
   std::optional<int64_t> copied_bytes = {};  // copied to or from shared memory
   int64_t peak_memory_bytes = 0;             // peak tensor bytes since the rank started, private and shared
-  /// By kAxes. Axes of the same ranks have one group, and then the counts of both; the sums of loss and norm
-  /// over several axes are in none.
+  /// In the order of kAxes. Sums over several axes, of loss and norm, count for an axis only if the others
+  /// have one rank each.
   std::array<AxisUsage, kAxes.size()> axes = {};
 };
 
