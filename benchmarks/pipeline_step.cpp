@@ -40,7 +40,7 @@ void run(const comm::Group& world, bool has_stages, at::ScalarType dtype) {
   const train::BoundModel model = train::bind_to<Stream>(weights);
   parallel::DataParallel data_parallel(model.specs, replicas, parallel::Replication::shared);
   if (data_parallel.sets_weights()) weights.initialize_(/*seed=*/1);
-  data_parallel.publish_weights_();
+  data_parallel.wait_until_set();
   train::StageRunner stage(model, weights, pipeline);
   train::AdamW optimizer(weights.used_parameters(), {}, data_parallel.updated());
   const at::Tensor ids = at::randint(0, 32000, {bench::kTrainStepLength, kSequences * kMicroBatches},

@@ -59,7 +59,7 @@ void run(const comm::Group& world, const std::string& mode, at::ScalarType dtype
   const auto specs = weights.specs<Stream>();
   parallel::DataParallel data_parallel(specs, replicas, parallel::Replication::shared);
   if (data_parallel.sets_weights()) weights.initialize_(/*seed=*/1);
-  data_parallel.publish_weights_();
+  data_parallel.wait_until_set();
   const model::Decoder<Stream> model(weights);
   train::AdamW optimizer(weights.used_parameters(), {}, data_parallel.updated());
   const at::Tensor ids = random_ids(replicas);

@@ -44,6 +44,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   parallel/deferred_reduction.h
   parallel/flat_gradients.h
   parallel/flat_weights.h
+  parallel/host_groups.h
   parallel/gradient_sync.h
   parallel/owned_rows.h
   parallel/parameter_parts.h

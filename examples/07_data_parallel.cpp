@@ -35,7 +35,7 @@ std::vector<double> train(const Mesh& mesh) {
   const parallel::ParamSpecs specs = weights.specs<Stream>();
   parallel::DataParallel replicas(specs, dp, parallel::Replication::shared);  // one copy of the weights
   if (replicas.sets_weights()) weights.initialize_(/*seed=*/1);
-  replicas.publish_weights_();
+  replicas.wait_until_set();
   shardwise::train::AdamW optimizer(weights.used_parameters(), {}, replicas.updated());
   const auto own = shardwise::base::Split::even("micro-batch", kMicroBatches, dp.size()).range(dp.rank());
   std::vector<double> losses;

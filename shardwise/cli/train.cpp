@@ -122,10 +122,10 @@ void add_rank_flags(Flags& flags, TrainOptions& o, std::optional<int64_t>& dp,
       "what replicas split: 0: nothing; 1: optimizer states and updates, each replica those of the rows "
       "that it owns (ZeRO stage 1), same results; 2: gradients too, summed block by block in each "
       "micro-batch (stage 2), same results up to rounding [1]");
-  flags.value("--shared-weights MODE", o.shared_weights,
-              "with --zero 1 or 2, one copy of the weights for all replicas: auto: where they share memory; "
-              "off; same "
-              "results [auto]");
+  flags.value(
+      "--shared-weights MODE", o.shared_weights,
+      "with --zero 1 or 2, one copy of the weights for all replicas that share memory, on each of the "
+      "hosts if they have as many: auto; off; same results [auto]");
   flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
                "shard activations between the layers along the sequence [on]");
   flags.value(

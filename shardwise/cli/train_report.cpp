@@ -94,8 +94,11 @@ std::string replicas_table(const train::Job& job, const comm::Mesh& mesh) {
                          numbers_text(train::micro_batches_of(o, replica)),
                          static_cast<double>(updated[size_t(replica)]) / 1e6);
   }
-  return table + (workload.shares_weights ? "\nall replicas read one copy of the weights"
-                                          : "\neach replica has a copy of the weights");
+  if (workload.replicas_per_copy == 1) return table + "\neach replica has a copy of the weights";
+  return table + (workload.replicas_per_copy == workload.dp
+                      ? "\nall replicas read one copy of the weights"
+                      : fmt::format("\nthe {} replicas of each host read one copy of the weights",
+                                    workload.replicas_per_copy));
 }
 
 bool ranks_share_memory(const comm::Group& group) {

@@ -7,7 +7,7 @@ namespace shardwise::cli {
 
 plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh, int stage) {
   const train::TrainOptions& o = job.options();
-  const parallel::Replication replication = train::replication_of(o, mesh.group(train::kDataAxis));
+  const parallel::Replication replication = train::replication_of(o, mesh);
   const bool shares_memory = ranks_share_memory(mesh.group(train::kTensorAxis));
   const auto stages = static_cast<int>(o.pp);
   const std::vector<base::Range> runs =
@@ -17,7 +17,7 @@ plan::Workload workload_of(const train::Job& job, const comm::Mesh& mesh, int st
           .dp = static_cast<int>(o.dp),
           .zero = replication == parallel::Replication::whole ? plan::ZeroStage::none
                                                               : static_cast<plan::ZeroStage>(o.zero),
-          .shares_weights = replication == parallel::Replication::shared,
+          .replicas_per_copy = static_cast<int>(train::replicas_per_copy(o, mesh)),
           .parallelism = o.sequence_parallel ? plan::Parallelism::tp_sp : plan::Parallelism::tp,
           .sequence_length = o.seq_len,
           .batch_size = o.batch_size,

@@ -39,6 +39,9 @@ class CollectiveBackend {
   virtual bool is_synchronous() const { return true; }
   /// Returns the group's symmetric heap, or null if it has none.
   virtual SymmetricHeap* symmetric_heap() { return nullptr; }
+  /// Returns the node of each rank, numbered in the order of their lowest ranks; empty if the backend does
+  /// not know.
+  virtual std::vector<int> nodes() const { return {}; }
   /// Returns what limits the group to one call at a time (GroupGuard::Call).
   virtual GroupGuard* guard() = 0;
   /// Returns the number of arrival barriers so far, equal on all ranks: a long collective may need several.

@@ -85,6 +85,11 @@ bool Group::has_symmetric_heap() const {
   return state_->heap != nullptr;
 }
 
+std::vector<int> Group::nodes() const {
+  if (size() == 1) return {0};
+  return state_->backend->nodes();
+}
+
 SymmetricHeap* Group::symmetric_heap() const {
   return state_->heap;
 }

@@ -51,6 +51,9 @@ class Group {
   Group without_symmetric_heap() const;
   /// Returns true if the ranks of the group share memory.
   bool has_symmetric_heap() const;
+  /// Returns the node of each rank, numbered in the order of their lowest ranks; empty if the backend does
+  /// not know, as NCCL.
+  std::vector<int> nodes() const;
   /// Returns this group with new counters, which start at zero.
   Group with_new_counters() const;
 

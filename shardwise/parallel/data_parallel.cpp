@@ -13,9 +13,11 @@ ParamSpecs all_of(const ParameterParts& parts) {
 
 }  // namespace
 
-DataParallel::DataParallel(const ParamSpecs& specs, const comm::Group& group, Replication replication)
+DataParallel::DataParallel(const ParamSpecs& specs, const comm::Group& group, Replication replication,
+                           const std::optional<HostGroups>& hosts)
     : group_(group),
       replication_(group.size() == 1 ? Replication::whole : replication),
+      hosts_(hosts),
       owned_({specs}, group) {
   if (group.size() == 1) {
     for (const ParamSpec& spec : specs) zero_grad_(*spec.parameter);
@@ -25,9 +27,11 @@ DataParallel::DataParallel(const ParamSpecs& specs, const comm::Group& group, Re
   split_weights_(specs);
 }
 
-DataParallel::DataParallel(const ParameterParts& parts, const comm::Group& group, Replication replication)
+DataParallel::DataParallel(const ParameterParts& parts, const comm::Group& group, Replication replication,
+                           const std::optional<HostGroups>& hosts)
     : group_(group),
       replication_(group.size() == 1 ? Replication::whole : replication),
+      hosts_(hosts),
       owned_(parts.parts, group) {
   const ParamSpecs specs = all_of(parts);
   if (group.size() == 1) {
@@ -44,13 +48,16 @@ DataParallel::DataParallel(const ParameterParts& parts, const comm::Group& group
 
 void DataParallel::split_weights_(const ParamSpecs& specs) {
   if (replication_ == Replication::whole) return;
-  weights_.emplace(specs, group_, replication_ == Replication::shared);
+  weights_.emplace(specs, shares_weights() ? sharers() : group_, shares_weights());
   updated_ = owned_;
 }
 
-void DataParallel::publish_weights_() {
-  if (replication_ == Replication::shared) return group_.barrier();
-  if (weights_) weights_->all_gather_(owned_);
+bool DataParallel::sets_weights() const {
+  return !shares_weights() || sharers().rank() == 0;
+}
+
+void DataParallel::wait_until_set() const {
+  if (shares_weights()) sharers().barrier();
 }
 
 void DataParallel::sum_gradients_() {
@@ -66,7 +73,9 @@ void DataParallel::sum_part_(size_t part) {
 void DataParallel::finish_update_() {
   if (replication_ == Replication::whole) return;
   if (gradients_) gradients_->zero_others_(owned_);
-  publish_weights_();
+  if (!shares_weights()) return weights_->all_gather_(owned_);
+  if (hosts_) weights_->broadcast_(owned_, *hosts_);
+  sharers().barrier();
 }
 
 }  // namespace shardwise::parallel

@@ -5,6 +5,7 @@
 
 #include "shardwise/parallel/flat_gradients.h"
 #include "shardwise/parallel/flat_weights.h"
+#include "shardwise/parallel/host_groups.h"
 #include "shardwise/parallel/owned_rows.h"
 #include "shardwise/parallel/sharded_gradients.h"
 
@@ -27,19 +28,21 @@ class DataParallel {
   /// whole the weights too, which lose their values; both are in the symmetric heap of the data-parallel
   /// `group` if it has one. Collective if weights are shared, which needs a symmetric heap; then all ranks
   /// must drop the parameters between the same collectives. The ranks of `group` must hold the same shards.
+  /// `hosts`: which replicas share weights; default: all.
   /// Errors: c10::ValueError if parameters have different dtypes.
-  DataParallel(const ParamSpecs& specs, const comm::Group& group, Replication replication);
+  DataParallel(const ParamSpecs& specs, const comm::Group& group, Replication replication,
+               const std::optional<HostGroups>& hosts = {});
   /// As above, but each rank keeps only the gradients of the rows that it updates (ZeRO stage 2), and
   /// main_grad is that of ShardedGradients.
   /// Errors: c10::ValueError if several replicas are whole, too.
-  DataParallel(const ParameterParts& parts, const comm::Group& group, Replication replication);
+  DataParallel(const ParameterParts& parts, const comm::Group& group, Replication replication,
+               const std::optional<HostGroups>& hosts = {});
 
-  /// Returns true if this rank has to set the weights: all do, but of shared ones only rank 0. When it has,
-  /// call publish_weights_.
-  bool sets_weights() const { return replication_ != Replication::shared || group_.rank() == 0; }
-  /// Makes every rank read weights that others have set or updated: an all_gather of the rows that ranks own,
-  /// in place; a barrier if they are shared; nothing if they are whole. Collective.
-  void publish_weights_();
+  /// Returns true if this rank has to set the weights: all do, but of those that share a copy only the first.
+  /// When it has, call wait_until_set.
+  bool sets_weights() const;
+  /// Returns when the rank that sets this rank's weights has called it too. Collective.
+  void wait_until_set() const;
 
   /// Sums the gradients of `updated` over the ranks, in rank order. Collective. Cost: an all_reduce of all
   /// elements if they are whole, else a reduce_scatter, in place. The other rows keep this rank's part, which
@@ -48,7 +51,10 @@ class DataParallel {
   /// Sums the gradients of a part of one micro-batch, if they are sharded: ShardedGradients::sum_part_. Every
   /// rank calls it as often, though it may have fewer micro-batches. Collective.
   void sum_part_(size_t part);
-  /// Zeroes the gradients that are not of `updated`, and calls publish_weights_.
+  /// Zeroes the gradients that are not of `updated`, and makes every rank read the weights that others have
+  /// updated. Collective. Cost: nothing if they are whole; an all_gather of the rows that ranks own, in
+  /// place; a barrier if they are shared; if those of a host share them, a broadcast of the rows of each
+  /// host's owner `across` hosts, in place, and a barrier.
   void finish_update_();
 
   /// Returns what the replicas split; whole if there is one.
@@ -62,9 +68,13 @@ class DataParallel {
 
  private:
   void split_weights_(const ParamSpecs& specs);
+  bool shares_weights() const { return replication_ == Replication::shared; }
+  /// Returns the replicas that share this rank's weights.
+  const comm::Group& sharers() const { return hosts_ ? hosts_->within : group_; }
 
   comm::Group group_;
   Replication replication_;
+  std::optional<HostGroups> hosts_;
   OwnedRows owned_, updated_;
   std::optional<FlatWeights> weights_;      // unless whole
   std::optional<FlatGradients> gradients_;  // of several ranks, unless sharded

@@ -36,4 +36,17 @@ void FlatWeights::all_gather_(const OwnedRows& owned) {
   }
 }
 
+void FlatWeights::broadcast_(const OwnedRows& owned, const HostGroups& hosts) const {
+  base::enter_part("");
+  int64_t begin = 0;
+  for (const base::Split& owners : owned.elements()) {
+    for (int host = 0; host < hosts.across.size(); ++host) {
+      const base::Range rows = owners.range(host * hosts.within.size() + hosts.within.rank());
+      at::Tensor part = trained_.narrow(/*dim=*/0, begin + rows.begin, rows.size());
+      if (part.numel() > 0) hosts.across.broadcast_(part, /*root=*/host);
+    }
+    begin += owners.size();
+  }
+}
+
 }  // namespace shardwise::parallel

@@ -1,5 +1,6 @@
 // The weights of a model in one tensor, of which each data-parallel rank updates the rows that it owns.
 #pragma once
+#include "shardwise/parallel/host_groups.h"
 #include "shardwise/parallel/owned_rows.h"
 
 namespace shardwise::parallel {
@@ -17,6 +18,10 @@ class FlatWeights {
   /// Gathers the rows that their owners have updated. Collective. Cost: one all_gather, in place,
   /// for each part of which it has elements.
   void all_gather_(const OwnedRows& owned);
+  /// As all_gather_, for ranks that share one copy on each host: sends every row once to each of the other
+  /// hosts. Peers of this host may read the rows only after a barrier. Collective over `hosts.across`. Cost:
+  /// for each part one broadcast from each host, in place.
+  void broadcast_(const OwnedRows& owned, const HostGroups& hosts) const;
 
  private:
   comm::Group group_;

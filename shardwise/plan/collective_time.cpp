@@ -108,7 +108,8 @@ double CollectiveTime::to_all_others(double bytes) const {
 double CollectiveTime::of(const Collectives& collectives) const {
   return of_calls(collectives.all_reduce, [&](double bytes) { return all_reduce(bytes); }) +
          of_calls(collectives.all_gather, [&](double bytes) { return all_gather(bytes); }) +
-         of_calls(collectives.reduce_scatter, [&](double bytes) { return reduce_scatter(bytes); });
+         of_calls(collectives.reduce_scatter, [&](double bytes) { return reduce_scatter(bytes); }) +
+         of_calls(collectives.broadcast, [&](double bytes) { return send(bytes); });
 }
 
 }  // namespace shardwise::plan

@@ -115,15 +115,16 @@ int64_t attention_input(const config::Config& config) {
 }  // namespace
 
 Traffic Collectives::total() const {
-  return all_reduce + all_gather + reduce_scatter;
+  return all_reduce + all_gather + reduce_scatter + broadcast;
 }
 
 Collectives operator+(const Collectives& a, const Collectives& b) {
-  return {a.all_reduce + b.all_reduce, a.all_gather + b.all_gather, a.reduce_scatter + b.reduce_scatter};
+  return {a.all_reduce + b.all_reduce, a.all_gather + b.all_gather, a.reduce_scatter + b.reduce_scatter,
+          a.broadcast + b.broadcast};
 }
 
 Collectives operator*(int64_t times, const Collectives& one) {
-  return {times * one.all_reduce, times * one.all_gather, times * one.reduce_scatter};
+  return {times * one.all_reduce, times * one.all_gather, times * one.reduce_scatter, times * one.broadcast};
 }
 
 Passes embedding_communication(const Workload& workload, int rank) {
@@ -215,6 +216,23 @@ Collectives loss_communication(const Workload& workload, int replica) {
                          /*element_bytes=*/8);
 }
 
+namespace {
+
+/// Gives every copy of the weights the updated rows of a part: FlatWeights.
+Collectives published_weights(const Workload& workload, const base::Split& owners, int replica) {
+  const int per_copy = workload.replicas_per_copy, copies = workload.dp / per_copy;
+  const int64_t bytes = owners.range(replica).size() * (copies - 1) * workload.element_bytes;
+  Collectives published;
+  if (copies == 1) return published;
+  if (per_copy == 1) published.all_gather = {1, bytes};
+  for (int copy = 0; per_copy > 1 && copy < copies; ++copy)
+    if (!owners.range(copy * per_copy + replica % per_copy).empty()) ++published.broadcast.calls;
+  published.broadcast.bytes = per_copy > 1 ? bytes : 0;
+  return published;
+}
+
+}  // namespace
+
 Collectives replica_communication(const Workload& workload, int rank, int replica, int64_t rounds) {
   const int64_t sums = workload.zero == ZeroStage::gradients ? rounds : 1;
   Collectives all = loss_communication(workload, replica);
@@ -226,8 +244,7 @@ Collectives replica_communication(const Workload& workload, int rank, int replic
       return all + all_reduce_over(workload.dp, replica, elements, workload.accumulator_bytes());
     Collectives part;
     part.reduce_scatter = {sums, sums * (elements - own) * workload.accumulator_bytes()};
-    if (!workload.shares_weights) part.all_gather = {1, own * (workload.dp - 1) * workload.element_bytes};
-    all = all + part;
+    all = all + part + published_weights(workload, owners, replica);
   }
   return all;
 }

@@ -20,7 +20,8 @@ struct Collectives {
   Traffic all_reduce = {};      // f and f*, and the optimizer
   Traffic all_gather = {};      // g, and the loss
   Traffic reduce_scatter = {};  // g*
-  /// Returns the sum over the three.
+  Traffic broadcast = {};       // updated weights, between hosts
+  /// Returns the sum over all.
   Traffic total() const;
   bool operator==(const Collectives&) const = default;
 };

@@ -209,7 +209,7 @@ ModelStates model_states(const Workload& workload, int rank, int replica) {
     copied += parameter.is_copy ? parameter.elements : 0;
     trained_copy += parameter.is_copy && parameter.is_trained ? parameter.elements : 0;
   }
-  if (workload.shares_weights && replica > 0) held = copied;
+  if (replica % workload.replicas_per_copy > 0) held = copied;
   int64_t owned = 0;
   for (const base::Split& owners : owned_by_replicas(workload, rank)) owned += owners.range(replica).size();
   const int64_t updated = workload.zero == ZeroStage::none ? trained - trained_copy : owned;

@@ -77,11 +77,13 @@ void Workload::validate() const {
       0 <= blocks().begin && blocks().begin < blocks().end && blocks().end <= config.num_hidden_layers,
       "plan: a stage must be blocks of the model, at least one; got [", blocks().begin, ", ", blocks().end,
       ") of ", config.num_hidden_layers, " [SW0753]");
-  TORCH_CHECK_VALUE(
-      zero <= ZeroStage::gradients && (zero != ZeroStage::none || !shares_weights),
-      "plan: replicas must split nothing, optimizer states, or gradients too, and share weights only with "
-      "split states; got stage ",
-      static_cast<int>(zero), shares_weights ? " with" : " without", " shared weights [SW0870]");
+  TORCH_CHECK_VALUE(zero <= ZeroStage::gradients && (zero != ZeroStage::none || replicas_per_copy == 1) &&
+                        replicas_per_copy >= 1 && dp % replicas_per_copy == 0,
+                    "plan: replicas must split nothing, optimizer states, or gradients too, and only with "
+                    "split states equal "
+                    "numbers may share weights; got stage ",
+                    static_cast<int>(zero), " and ", replicas_per_copy, " of ", dp,
+                    " that share weights [SW0870]");
   check_experts(*this);
   if (split_batch) check_split_batch(*this);
   frozen.validate(config);

@@ -36,7 +36,7 @@ struct Workload {
   int tp = 1;                        // ranks of tensor parallelism
   int dp = 1;                        // replicas, which sum main gradients in their symmetric heap
   ZeroStage zero = ZeroStage::none;  // what replicas split; not the weights
-  bool shares_weights = false;       // with the latter: replica 0 has the weights of all
+  int replicas_per_copy = 1;         // neighbors that read one copy of the weights, in the first one's heap
   int64_t cp = 1;                    // ranks of context parallelism, which split the sequence before tp does
   int64_t ep = 1;                    // ranks of expert parallelism, which split the experts of a block
   Parallelism parallelism = Parallelism::tp_sp;  // TP or TP+SP

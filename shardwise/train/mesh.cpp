@@ -1,5 +1,7 @@
 #include "shardwise/train/mesh.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 
 namespace shardwise::train {
@@ -15,6 +17,44 @@ const comm::Mesh::Names& loss_axes() {
   return names;
 }
 
+/// Returns whether --zero and --shared-weights let replicas share weights where they share memory.
+bool may_share_weights(const TrainOptions& options) {
+  return options.zero > 0 && options.dp > 1 && options.shared_weights == "auto";
+}
+
+constexpr const char *kAcrossHosts = "dp-across-hosts", *kWithinHost = "dp-within-host";
+
+/// Returns how many replicas of each stage a host has, if it is one number of at least 2 and there are other
+/// hosts; else 1. Equal on all ranks: it depends on the nodes of all ranks alone.
+int replicas_per_host(const comm::Mesh& mesh) {
+  const std::vector<int> nodes = world_of(mesh).nodes();
+  const int dp = mesh.size(kDataAxis);
+  const auto node_of = [&](int stage, int replica, int part) {
+    const int rank = (stage * dp + replica) * mesh.size(kTensorAxis) + part;
+    return nodes[size_t(rank)];
+  };
+  if (nodes.empty()) return 1;
+  int count = 1;
+  while (count < dp && node_of(0, count, 0) == node_of(0, 0, 0)) ++count;
+  if (count == dp || dp % count > 0) return 1;
+  for (int stage = 0; stage < mesh.size(kPipelineAxis); ++stage)
+    for (int part = 0; part < mesh.size(kTensorAxis); ++part)
+      for (int replica = 1; replica < dp; ++replica) {
+        const bool is_same_host = node_of(stage, replica, part) == node_of(stage, replica - 1, part);
+        if (is_same_host != (replica % count > 0)) return 1;
+      }
+  return count;
+}
+
+/// Returns the mesh with the data axis in two: hosts, and the replicas of a host.
+comm::Mesh by_host(const comm::Mesh& mesh, int per_host, const comm::Mesh::Connect& connect) {
+  return mesh.view({{kPipelineAxis, mesh.size(kPipelineAxis)},
+                    {kAcrossHosts, mesh.size(kDataAxis) / per_host},
+                    {kWithinHost, per_host},
+                    {kTensorAxis, mesh.size(kTensorAxis)}},
+                   connect);
+}
+
 }  // namespace
 
 comm::Mesh connect_mesh(const TrainOptions& options, int rank, int world_size,
@@ -22,7 +62,10 @@ comm::Mesh connect_mesh(const TrainOptions& options, int rank, int world_size,
   const comm::Mesh::Axes axes{{kPipelineAxis, static_cast<int>(options.pp)},
                               {kDataAxis, static_cast<int>(options.dp)},
                               {kTensorAxis, static_cast<int>(options.tp)}};
-  return comm::Mesh(axes, rank, world_size, connect, {loss_axes(), all_axes()});
+  comm::Mesh mesh(axes, rank, world_size, connect, {loss_axes(), all_axes()});
+  const int per_host = may_share_weights(options) ? replicas_per_host(mesh) : 1;
+  if (per_host > 1) by_host(mesh, per_host, connect);
+  return mesh;
 }
 
 comm::Mesh one_replica(const comm::Group& group) {
@@ -52,10 +95,23 @@ base::PipelineSchedule pipeline_schedule_of(const TrainOptions& options) {
                                        : base::PipelineSchedule::one_forward_one_backward;
 }
 
-parallel::Replication replication_of(const TrainOptions& options, const comm::Group& replicas) {
-  if (options.zero == 0 || replicas.size() == 1) return parallel::Replication::whole;
-  const bool shares = options.shared_weights == "auto" && replicas.has_symmetric_heap();
-  return shares ? parallel::Replication::shared : parallel::Replication::split;
+std::optional<parallel::HostGroups> host_groups(const TrainOptions& options, const comm::Mesh& mesh) {
+  const int per_host = may_share_weights(options) ? replicas_per_host(mesh) : 1;
+  if (per_host == 1) return std::nullopt;
+  const comm::Mesh hosts = by_host(mesh, per_host, [](const std::string& name, const auto&) -> comm::Group {
+    TORCH_INTERNAL_ASSERT(false, "connect_mesh has not made the group of ", name);
+  });
+  return parallel::HostGroups{hosts.group(kWithinHost), hosts.group(kAcrossHosts)};
+}
+
+parallel::Replication replication_of(const TrainOptions& options, const comm::Mesh& mesh) {
+  if (options.zero == 0 || options.dp == 1) return parallel::Replication::whole;
+  return replicas_per_copy(options, mesh) > 1 ? parallel::Replication::shared : parallel::Replication::split;
+}
+
+int64_t replicas_per_copy(const TrainOptions& options, const comm::Mesh& mesh) {
+  if (!may_share_weights(options)) return 1;
+  return mesh.group(kDataAxis).has_symmetric_heap() ? options.dp : replicas_per_host(mesh);
 }
 
 base::Range micro_batches_of(const TrainOptions& options, int index) {

@@ -13,7 +13,7 @@
 namespace shardwise::train {
 
 /// Connects the mesh of a run: --pp stages of --dp replicas, each of which is sharded over --tp neighboring
-/// ranks. Errors: those of comm::Mesh.
+/// ranks; and the groups of host_groups. Errors: those of comm::Mesh.
 comm::Mesh connect_mesh(const TrainOptions& options, int rank, int world_size,
                         const comm::Mesh::Connect& connect);
 
@@ -30,8 +30,16 @@ config::Stages stages_of(const TrainOptions& options);
 /// Returns the schedule that --pp-schedule names.
 base::PipelineSchedule pipeline_schedule_of(const TrainOptions& options);
 
-/// Returns what the replicas of a run split.
-parallel::Replication replication_of(const TrainOptions& options, const comm::Group& replicas);
+/// Returns the replicas of this rank's host and those of the other hosts, if the former share weights:
+/// replicas that split states are on different hosts, at least two on each, as many on each, and neighbors in
+/// the mesh. Else nullopt. The groups are those of the run's mesh.
+std::optional<parallel::HostGroups> host_groups(const TrainOptions& options, const comm::Mesh& mesh);
+
+/// Returns what the replicas of a run split. Replicas of different hosts share weights only if each host has
+/// several (host_groups).
+parallel::Replication replication_of(const TrainOptions& options, const comm::Mesh& mesh);
+/// Returns how many replicas read one copy of the weights: 1 if each has its own.
+int64_t replicas_per_copy(const TrainOptions& options, const comm::Mesh& mesh);
 
 /// Returns the micro-batches of a step that replica `index` computes. They are dealt as evenly as possible;
 /// there may be none.

@@ -28,8 +28,7 @@ MemoryBreakdown local_memory(const Trainer& trainer, const comm::Mesh& mesh) {
   MemoryBreakdown local;
   const comm::Group& replicas = mesh.group(kDataAxis);
   const parallel::Replication replication = trainer.data_parallel().replication();
-  add_states(trainer.weights().used_parameters(),
-             replication != parallel::Replication::shared || replicas.rank() == 0, local);
+  add_states(trainer.weights().used_parameters(), trainer.data_parallel().sets_weights(), local);
   if (replicas.size() > 1 && replicas.has_symmetric_heap())
     local.shared_states =
         local.main_gradients + (replication == parallel::Replication::whole ? 0 : local.weights);

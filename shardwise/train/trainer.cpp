@@ -31,7 +31,10 @@ AdamWOptions adamw_options(const TrainOptions& o) {
 }
 
 int64_t peak_memory_bytes(const comm::Mesh& mesh) {
-  return kernels::peak_bytes(world_of(mesh).device()) + mesh.symmetric_heaps_peak().value_or(0);
+  int64_t bytes = kernels::peak_bytes(world_of(mesh).device());
+  for (const comm::Group& group : mesh.groups())
+    if (group.has_symmetric_heap()) bytes += group.symmetric_heap()->peak_bytes();
+  return bytes;
 }
 
 /// What a rank has counted in all of its groups, and in those of the axes.
@@ -40,17 +43,22 @@ struct MeshCounters {
   std::array<comm::Counters, kAxes.size()> axes;
 };
 
-MeshCounters counters_of(const comm::Mesh& mesh) {
+/// `hosts`: further groups of the data-parallel axis.
+MeshCounters counters_of(const comm::Mesh& mesh, const std::optional<parallel::HostGroups>& hosts) {
   MeshCounters counters;
   for (const comm::Group& group : mesh.groups()) counters.all = counters.all + group.counters();
-  for (size_t axis = 0; axis < kAxes.size(); ++axis) counters.axes[axis] = mesh.group(kAxes[axis]).counters();
+  for (size_t axis = 0; axis < kAxes.size(); ++axis) {
+    counters.axes[axis] = mesh.group(kAxes[axis]).counters();
+    if (hosts && kAxes[axis] == kDataAxis)
+      counters.axes[axis] = counters.axes[axis] + hosts->within.counters() + hosts->across.counters();
+  }
   return counters;
 }
 
 /// Returns the cost of a step since the counters were `before`. Only symmetric heaps count waiting and
 /// copies; a rank alone does neither.
-Usage usage_since(const MeshCounters& before, double step_ms, const comm::Mesh& mesh) {
-  const MeshCounters now = counters_of(mesh);
+Usage usage_since(const MeshCounters& before, const MeshCounters& now, double step_ms,
+                  const comm::Mesh& mesh) {
   const comm::Counters spent = now.all - before.all;
   const comm::OpCount total = spent.total();
   const bool counts_waiting = mesh.symmetric_heaps_peak().has_value();
@@ -71,7 +79,7 @@ Usage usage_since(const MeshCounters& before, double step_ms, const comm::Mesh& 
 
 /// Allocates the weights and freezes the parameters of --freeze. The values are not set yet.
 std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::Mesh& mesh) {
-  const parallel::Replication replication = replication_of(job.options(), mesh.group(kDataAxis));
+  const parallel::Replication replication = replication_of(job.options(), mesh);
   const auto use = replication == parallel::Replication::whole ? model::WeightUse::training
                                                                : model::WeightUse::replicated_training;
   auto weights = std::make_unique<model::DecoderWeights>(
@@ -85,10 +93,12 @@ std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::M
 }
 
 parallel::DataParallel make_data_parallel(const BoundModel& model, const TrainOptions& options,
-                                          const comm::Group& replicas) {
-  const parallel::Replication replication = replication_of(options, replicas);
-  if (options.zero == 2) return {model.parts, replicas, replication};
-  return {model.specs, replicas, replication};
+                                          const comm::Mesh& mesh,
+                                          const std::optional<parallel::HostGroups>& hosts) {
+  const comm::Group& replicas = mesh.group(kDataAxis);
+  const parallel::Replication replication = replication_of(options, mesh);
+  if (options.zero == 2) return {model.parts, replicas, replication, hosts};
+  return {model.specs, replicas, replication, hosts};
 }
 
 /// Checks that all ranks started from the same checkpoint and text (collective). Each rank resolves `latest`
@@ -112,7 +122,8 @@ Trainer::Trainer(const Job& job, const comm::Mesh& mesh)
       weights_(new_weights(job, mesh)),
       model_(bind_to_residual_stream(*weights_, job.options().sequence_parallel)),
       stage_(model_, *weights_, mesh_.group(kPipelineAxis)),
-      data_parallel_(make_data_parallel(model_, job.options(), replicas())),
+      hosts_(host_groups(job.options(), mesh_)),
+      data_parallel_(make_data_parallel(model_, job.options(), mesh_, hosts_)),
       load_cost_(load_or_initialize_()),
       optimizer_(weights_->used_parameters(), adamw_options(job.options()), data_parallel_.updated()),
       schedule_(Schedule::of(job.options())),
@@ -129,7 +140,7 @@ std::optional<checkpoint::LoadCost> Trainer::load_or_initialize_() {
     if (directory) stats = checkpoint::load_weights(*directory, *weights_);
     if (!directory) weights_->initialize_(job_.options().seed);
   }
-  data_parallel_.publish_weights_();
+  data_parallel_.wait_until_set();
   if (has_stages()) stage_.publish_tied_weight_();
   return directory ? std::optional(checkpoint::cost_of(stats, *weights_, world_of(mesh_))) : std::nullopt;
 }
@@ -266,7 +277,7 @@ StepHealth Trainer::update_(at::Tensor loss, double learning_rate,
 StepRecord Trainer::step(const std::function<void()>& before_update) {
   const base::ProfiledOp profiled("step");
   const base::Stopwatch watch;
-  const MeshCounters before = counters_of(mesh_);
+  const MeshCounters before = counters_of(mesh_, hosts_);
   StepRecord record;
   const at::Tensor loss = run_micro_batches_();
   sequences_ += job_.options().batch_size * job_.options().grad_accum;
@@ -278,7 +289,8 @@ StepRecord Trainer::step(const std::function<void()>& before_update) {
   record.tokens = sequences_ * job_.options().seq_len;
   record.step_ms = watch.milliseconds();
   record.tokens_per_s = static_cast<double>(tokens_per_step()) / record.step_ms * 1e3;
-  record.usage = comm::gather_values(usage_since(before, record.step_ms, mesh_), world_of(mesh_));
+  record.usage = comm::gather_values(usage_since(before, counters_of(mesh_, hosts_), record.step_ms, mesh_),
+                                     world_of(mesh_));
   if (replica().size() == 1) return record;
   record.overlap = overlap_.current() == parallel::Overlap::on ? "on" : "off";
   overlap_.record(record.largest_usage().step_ns);

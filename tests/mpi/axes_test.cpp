@@ -11,6 +11,7 @@
 #include "tests/support/error_text.h"
 #include "tests/support/extent.h"
 #include "tests/train/runs.h"
+#include "tests/train/same_files.h"
 
 namespace shardwise::testing::mpi_axes_test {
 namespace {
@@ -36,6 +37,7 @@ Space space() {
   space.add("mesh", meshes);
   space.add("stream", {"whole", "sharded"});
   space.add("zero", {"0", "1", "2"});
+  space.add("weights", {"of a host", "of a replica"});
   space.add("schedule", {"1f1b", "afab", "interleaved"});
   space.add("recompute", kRecomputed);
   space.add("family", kFamilies);
@@ -85,14 +87,14 @@ class AxesOverMpi : public ::testing::Test {
                 "--dtype",
                 "fp64",
                 "--grad-accum",
-                kMicroBatches[size_t(c[7])],
+                kMicroBatches[size_t(c[8])],
                 "--dropout",
                 "0.1",
                 "--attention-dropout",
                 "0.1",
                 "--clip-grad",
                 "0.5"};
-    for (const Words& words : {kFrozen[size_t(c[6])], more})
+    for (const Words& words : {kFrozen[size_t(c[7])], more})
       flags.insert(flags.end(), words.begin(), words.end());
     return training_command(scratch_, 3, flags);
   }
@@ -101,9 +103,10 @@ class AxesOverMpi : public ::testing::Test {
     Words flags = kMeshes[size_t(c[0])];
     const auto append = [&](const Words& more) { flags.insert(flags.end(), more.begin(), more.end()); };
     if (c[1] == 0) append({"--no-sequence-parallel"});
-    append({"--zero", std::to_string(c[2]), "--recompute", kRecomputed[size_t(c[4])]});
-    if (c[3] == 1) append({"--pp-schedule", "afab"});
-    if (c[3] == 2) append({"--virtual-stages", "2"});
+    append({"--zero", std::to_string(c[2]), "--recompute", kRecomputed[size_t(c[5])]});
+    append({"--shared-weights", c[3] == 0 ? "auto" : "off"});
+    if (c[4] == 1) append({"--pp-schedule", "afab"});
+    if (c[4] == 2) append({"--virtual-stages", "2"});
     return flags;
   }
 
@@ -116,9 +119,9 @@ TEST_F(AxesOverMpi, HaveTheStepsOfOneRank) {
   const auto combinations = covering(choices, /*strength=*/is_full() ? 3 : 2, /*seed=*/1);
   for (const Combination& c : combinations) {
     SCOPED_TRACE(choices.name(c));
-    scratch_.put("config.json", config::to_json(config_of(c[5])));
+    scratch_.put("config.json", config::to_json(config_of(c[6])));
     const std::string log = scratch_ / "log";
-    std::vector<double>& expected = of_one_rank[{c[5], c[6], c[7]}];
+    std::vector<double>& expected = of_one_rank[{c[6], c[7], c[8]}];
     if (expected.empty()) expected = steps_of(Program(train(c, log, {}), environment()), log);
     ASSERT_EQ(expected.size(), 6u);
     const std::vector<double> steps = steps_of(
@@ -126,6 +129,46 @@ TEST_F(AxesOverMpi, HaveTheStepsOfOneRank) {
     expect_close(steps, expected, 1e-10);
   }
   std::printf("covered: %zu runs over MPI\n", combinations.size());
+}
+
+/// The replicas of a host read one copy: the files are those of replicas that have one each, and of what a
+/// host's second replica holds only its weights are missing. Every row is sent to the other host once.
+TEST_F(AxesOverMpi, ReplicasOfAHostShareWeights) {
+  for (const char* zero : {"1", "2"}) {
+    SCOPED_TRACE(zero);
+    std::map<std::string, json> reports;
+    for (const char* mode : {"auto", "off"}) {
+      const Words flags{"--dp",
+                        "6",
+                        "--zero",
+                        zero,
+                        "--shared-weights",
+                        mode,
+                        "--grad-accum",
+                        "5",
+                        "--save",
+                        scratch_ / (mode + std::string(zero)),
+                        "--json"};
+      Program program(mpirun(6, training_command(scratch_, 3, flags)), environment({"SHARDWISE_NODES=2"}));
+      ASSERT_EQ(exit_code(program.wait(120)), 0) << program.errors();
+      EXPECT_EQ(test::contains(program.errors(), "the 3 replicas of each host read one copy of the weights"),
+                mode == std::string("auto"));
+      reports[mode] = json::parse(program.output());
+    }
+    expect_same_files(scratch_ / ("auto" + std::string(zero)) + "/step-3",
+                      scratch_ / ("off" + std::string(zero)) + "/step-3");
+    for (int rank = 0; rank < 6; ++rank) {
+      const json &shared = reports["auto"]["ranks"][size_t(rank)],
+                 &own = reports["off"]["ranks"][size_t(rank)];
+      for (const json& report : {shared, own})
+        EXPECT_EQ(report["axes"]["dp"]["comm_bytes"], report["axes"]["dp"]["expected_comm_bytes"]);
+      EXPECT_LT(shared["comm_bytes"], own["comm_bytes"]);
+      const int64_t saved =
+          own["peak_memory_bytes"].get<int64_t>() - shared["peak_memory_bytes"].get<int64_t>();
+      EXPECT_EQ(saved, rank % 3 > 0 ? 4 * config::parameter_count(small_byte_config()) : 0)
+          << "rank " << rank;
+    }
+  }
 }
 
 /// Of six ranks on two nodes, the second of three pairs is on both.
@@ -138,6 +181,8 @@ TEST_F(AxesOverMpi, WarnOfTensorParallelRanksOnSeveralNodes) {
   EXPECT_PRED2(test::contains, errors_of({"--dp", "3", "--tp", "2"}),
                "train: --tp should divide the ranks of a node, or blocks send between nodes; got --tp 2, of "
                "which 2 of 6 ranks are in groups on several nodes");
+  EXPECT_PRED2(test::contains, errors_of({"--dp", "3", "--tp", "2"}),
+               "each replica has a copy of the weights");
   EXPECT_FALSE(test::contains(errors_of({"--dp", "2", "--tp", "3"}), "--tp should"));
   EXPECT_FALSE(test::contains(errors_of({"--tp", "6"}), "--tp should"));
 }

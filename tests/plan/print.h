@@ -12,7 +12,7 @@ inline std::ostream& operator<<(std::ostream& out, const Traffic& traffic) {
 
 inline std::ostream& operator<<(std::ostream& out, const Collectives& collectives) {
   return out << "all_reduce " << collectives.all_reduce << ", all_gather " << collectives.all_gather
-             << ", reduce_scatter " << collectives.reduce_scatter;
+             << ", reduce_scatter " << collectives.reduce_scatter << ", broadcast " << collectives.broadcast;
 }
 
 }  // namespace shardwise::plan

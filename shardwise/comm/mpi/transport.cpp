@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "shardwise/base/split.h"
+#include "shardwise/comm/mpi/hierarchical.h"
 #include "shardwise/comm/reduce.h"
 #include "shardwise/comm/tensor_lists.h"
 
@@ -68,6 +69,14 @@ Transport::Transport(const ConnectOptions& options, Membership membership)
       round_bytes_(options.round_bytes),
       all_(size_t(channel_->size())) {
   std::iota(all_.begin(), all_.end(), 0);
+}
+
+std::vector<int> Transport::nodes() const {
+  const Nodes nodes = Nodes::of(channel_->membership());
+  std::vector<int> of_rank(all_.size());
+  for (size_t node = 0; node < nodes.ranks.size(); ++node)
+    for (const int rank : nodes.ranks[node]) of_rank[size_t(rank)] = static_cast<int>(node);
+  return of_rank;
 }
 
 // Runs in rounds to bound the receive buffers. All ranks know the sizes of all pieces, hence the number of

@@ -51,6 +51,7 @@ class Transport : public CollectiveBackend {
   std::string backend_name() const override { return "shardwise_mpi"; }
   int rank() const override { return channel_->rank(); }
   int size() const override { return channel_->size(); }
+  std::vector<int> nodes() const override;
   uint64_t sequence() const override { return channel_->sequence(); }
   GroupGuard* guard() override { return channel_.get(); }
   std::chrono::milliseconds timeout() const override { return channel_->timeout(); }

@@ -42,6 +42,7 @@ class Transport final : public SymmetricHeap,
             std::shared_ptr<CollectiveBackend> job = nullptr);
 
   std::string backend_name() const override { return "shardwise"; }
+  std::vector<int> nodes() const override { return std::vector<int>(size_t(size())); }
   int rank() const override { return channel_.rank(); }
   int size() const override { return channel_.size(); }
   uint64_t sequence() const override { return channel_.sequence(); }
