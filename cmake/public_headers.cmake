@@ -5,6 +5,7 @@
 set(SHARDWISE_PUBLIC_HEADERS
   base/error.h
   base/parameter.h
+  base/part_buffers.h
   base/pipeline.h
   base/recompute.h
   base/secret.h
@@ -44,8 +45,8 @@ set(SHARDWISE_PUBLIC_HEADERS
   parallel/deferred_reduction.h
   parallel/flat_gradients.h
   parallel/flat_weights.h
-  parallel/host_groups.h
   parallel/gradient_sync.h
+  parallel/host_groups.h
   parallel/owned_rows.h
   parallel/parameter_parts.h
   parallel/parameter.h
@@ -53,6 +54,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   parallel/recompute.h
   parallel/row_product.h
   parallel/sharded_gradients.h
+  parallel/sharded_weights.h
   parallel/step.h
 
   nn/attention.h

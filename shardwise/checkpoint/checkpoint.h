@@ -81,6 +81,11 @@ struct LoadStats {
 /// group indices.
 LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights);
 
+/// As above; calls `loaded` with each parameter, in the order of used_parameters, once it has been read, if
+/// they are not in panel files.
+LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights,
+                       const model::OnParameter& loaded);
+
 /// Collective. Like load_weights, but leaves bf16 weights that inference packs in the files, if each row is
 /// in one piece there (quant::MappedRows), and only checks their values: generation begins earlier, and packs
 /// them between its forwards (docs/adr/0028). The files must not change until then.

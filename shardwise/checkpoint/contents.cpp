@@ -45,8 +45,7 @@ Entries weight_entries(const model::DecoderWeights& weights, const parallel::Own
     TORCH_INTERNAL_ASSERT(!used.parameter->panels, used.parameter->name, " is packed");
     const bool is_held = !used.parameter->value.is_meta();
     const base::Range rows = is_held ? owned.of(*used.parameter) : base::Range{};
-    const at::Tensor value = used.parameter->value.detach();
-    list.append(*used.parameter, /*suffix=*/"", value.narrow(/*dim=*/0, rows.begin, rows.size()), rows);
+    list.append(*used.parameter, /*suffix=*/"", used.parameter->value_rows(rows), rows);
   }
   return std::move(list.entries);
 }

@@ -108,7 +108,7 @@ namespace {
 
 /// `mapper` maps the weights that it can; null: all are read.
 LoadStats load(const std::filesystem::path& directory, const model::DecoderWeights& weights,
-               RowMapper* mapper) {
+               RowMapper* mapper, const model::OnParameter& loaded = {}) {
   if (has_panel_files(directory)) return map_panel_files(directory, weights);
   const base::Stopwatch watch;
   const comm::Group& group = weights.group();
@@ -129,6 +129,7 @@ LoadStats load(const std::filesystem::path& directory, const model::DecoderWeigh
     } else {
       load_dense(files, *used.parameter, stored, group.rank(), errors);
     }
+    if (loaded) loaded(*used.parameter);
   }
   errors.raise_on_any_rank(group);
   return {files.bytes_read(), watch.seconds(), mapper ? mapper->mapped_bytes() : 0};
@@ -138,6 +139,11 @@ LoadStats load(const std::filesystem::path& directory, const model::DecoderWeigh
 
 LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights) {
   return load(directory, weights, /*mapper=*/nullptr);
+}
+
+LoadStats load_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights,
+                       const model::OnParameter& loaded) {
+  return load(directory, weights, /*mapper=*/nullptr, loaded);
 }
 
 LoadStats map_weights(const std::filesystem::path& directory, const model::DecoderWeights& weights) {

@@ -34,7 +34,7 @@ plan::TrainingTask training_task(const config::Config& config, const train::Trai
           .batch_size = options.batch_size * options.dp * train::most_micro_batches(options),
           .element_bytes = config::element_bytes(config),
           .hides_gradient_sums = false,
-          .shares_weights = options.zero > 0 && options.shared_weights == "auto",
+          .shares_weights = options.zero > 0 && options.zero < 3 && options.shared_weights == "auto",
           .frozen = {config, config::frozen_by("train", options.freeze, config).parameters}};
 }
 

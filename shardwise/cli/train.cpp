@@ -121,7 +121,9 @@ void add_rank_flags(Flags& flags, TrainOptions& o, std::optional<int64_t>& dp,
       "--zero N", o.zero,
       "what replicas split: 0: nothing; 1: optimizer states and updates, each replica those of the rows "
       "that it owns (ZeRO stage 1), same results; 2: gradients too, summed block by block in each "
-      "micro-batch (stage 2), same results up to rounding [1]");
+      "micro-batch (stage 2), same results up to rounding; 3: weights too: each replica keeps those of its "
+      "rows and gathers a block's before it computes with them (stage 3), for models whose weights no host "
+      "can hold [1]");
   flags.value(
       "--shared-weights MODE", o.shared_weights,
       "with --zero 1 or 2, one copy of the weights for all replicas that share memory, on each of the "

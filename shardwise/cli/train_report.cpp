@@ -94,6 +94,9 @@ std::string replicas_table(const train::Job& job, const comm::Mesh& mesh) {
                          numbers_text(train::micro_batches_of(o, replica)),
                          static_cast<double>(updated[size_t(replica)]) / 1e6);
   }
+  if (workload.zero == plan::ZeroStage::weights)
+    return table +
+           "\neach replica keeps the weights that it updates, and gathers those of a block before use";
   if (workload.replicas_per_copy == 1) return table + "\neach replica has a copy of the weights";
   return table + (workload.replicas_per_copy == workload.dp
                       ? "\nall replicas read one copy of the weights"

@@ -96,6 +96,10 @@ class Group {
   /// other collectives return when no peer reads their input any more.)
   void reduce_scatter_out(at::Tensor& out, const at::Tensor& x, const base::Split& split) const;
 
+  /// Starts an all_gather_out into `out`, contiguous and unused until `Work::wait()` completes it; `shard`
+  /// must not change before. A synchronous backend does everything in the wait.
+  std::unique_ptr<Work> all_gather_out_async(const at::Tensor& out, const at::Tensor& shard,
+                                             const base::Split& split) const;
   /// Starts an all_gather along dim 0 whose chunks can be used as they arrive. For groups without a symmetric
   /// heap; with one, `share_shard` avoids the copy.
   std::shared_ptr<ChunkedAllGather> all_gather_chunked(const at::Tensor& shard,
@@ -164,6 +168,8 @@ class Group {
  private:
   struct State;
   explicit Group(std::shared_ptr<State> state);
+  ChunkedAllGather::Works start_chunks(const at::Tensor& output, const at::Tensor& shard,
+                                       const base::Split& split) const;
   at::Tensor copy_to_reduce(const at::Tensor& x) const;
   void reduce_scatter_into(at::Tensor& out, const at::Tensor& x, const base::Split& split, int64_t dim,
                            InputReuse reuse) const;

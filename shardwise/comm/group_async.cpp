@@ -250,16 +250,40 @@ std::shared_ptr<ChunkedAllGather> Group::all_gather_chunked(const at::Tensor& sh
     return std::make_shared<ChunkedAllGather>(without_symmetric_heap().all_gather(shard, split), rank(),
                                               std::move(chunks));
   }
+  const at::Tensor output = empty_with_size(shard, /*dim=*/0, split.size());
+  return std::make_shared<ChunkedAllGather>(output, rank(), start_chunks(output, shard, split));
+}
+
+ChunkedAllGather::Works Group::start_chunks(const at::Tensor& output, const at::Tensor& shard,
+                                            const base::Split& split) const {
   return state_->call(Op::all_gather, int64_t(shard.nbytes()) * (size() - 1), [&] {
-    const at::Tensor output = empty_with_size(shard, /*dim=*/0, split.size());
+    ChunkedAllGather::Works chunks(static_cast<size_t>(size()));
     rows_of(output, split.range(rank())).copy_(shard);
     for (int root = 0; root < split.ranks(); ++root) {
       if (split.range(root).empty()) continue;
       auto chunk = state_->backend->start_broadcast_(rows_of(output, split.range(root)), root);
       chunks[size_t(root)] = counted(std::move(chunk), Op::all_gather, {state_->backend, state_->counters});
     }
-    return std::make_shared<ChunkedAllGather>(output, rank(), std::move(chunks));
+    return chunks;
   });
+}
+
+std::unique_ptr<Work> Group::all_gather_out_async(const at::Tensor& out, const at::Tensor& shard,
+                                                  const base::Split& split) const {
+  check_full("all_gather", out, split, /*dim=*/0, size());
+  check_shard("all_gather", shard, split, /*dim=*/0, rank(), size());
+  check_output("all_gather", rows_of(out, split.range(rank())), shard);
+  check_dense_on("all_gather", shard, device());
+  check_dense_on("all_gather", out, device());
+  if (size() == 1 || is_synchronous())
+    return std::make_unique<CallWork>([group = *this, out = at::Tensor(out), shard, split]() mutable {
+      group.all_gather_out(out, shard, split);
+    });
+  return std::make_unique<CallWork>(
+      [chunks = std::make_shared<ChunkedAllGather::Works>(start_chunks(out, shard, split))] {
+        for (const std::unique_ptr<Work>& chunk : *chunks)
+          if (chunk) chunk->wait();
+      });
 }
 
 }  // namespace shardwise::comm

@@ -75,6 +75,7 @@ std::string state_error(const train::Trainer& trainer, const OneRank& expected, 
   for (const train::ParameterState& state : trainer.optimizer().state()) {
     const parallel::Parameter& parameter = *state.parameter;
     const Trained& full = expected.trained.at(parameter.name);
+    const base::Range kept = parameter.kept_rows();
     const auto error = [&](const char* what, const at::Tensor& local, const at::Tensor& of_one_rank,
                            const base::Range& rows) {
       const bool is_same = is_close(local, shard_of(of_one_rank, parameter, tp_rank), rows);
@@ -83,7 +84,7 @@ std::string state_error(const train::Trainer& trainer, const OneRank& expected, 
                                    kStepsOnMesh);
     };
     for (const std::string& text :
-         {error("", parameter.value.detach(), full.value, {0, parameter.size(0)}),
+         {error("", parameter.value_rows(kept), full.value, kept),
           error("the first moment of ", state.exp_avg, full.exp_avg, state.rows),
           error("the second moment of ", state.exp_avg_sq, full.exp_avg_sq, state.rows)})
       if (!text.empty()) return text;
@@ -124,7 +125,8 @@ struct Splitting {
 std::vector<Splitting> splittings_of(const TrainOptions& mesh) {
   std::vector<Splitting> all{{1, "auto"}};
   if (mesh.dp > 1) all = {{0, "off"}, {1, "off"}, {1, "auto"}};
-  if (mesh.dp > 1 && mesh.pp == 1) all.push_back({2, "auto"});  // stages have whole gradients
+  // Stages have whole gradients and weights.
+  if (mesh.dp > 1 && mesh.pp == 1) all.insert(all.end(), {{2, "auto"}, {3, "off"}});
   return all;
 }
 
@@ -149,7 +151,7 @@ std::string name_of(const TrainOptions& o) {
   std::vector<std::string> parts;
   if (o.pp > 1) parts.push_back(fmt::format("pp {}", o.pp));
   if (o.dp > 1) {
-    const bool may_share = o.zero > 0 && o.shared_weights == "auto";
+    const bool may_share = o.zero > 0 && o.zero < 3 && o.shared_weights == "auto";
     parts.push_back(fmt::format("dp {}, zero {}{}", o.dp, o.zero, may_share ? ", one copy" : ""));
   }
   if (o.tp > 1) parts.push_back(fmt::format("tp {}", o.tp));

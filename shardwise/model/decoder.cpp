@@ -240,9 +240,12 @@ parallel::ParameterParts DecoderWeights::parts() const {
 template parallel::ParameterParts DecoderWeights::parts<nn::Invariant>() const;
 template parallel::ParameterParts DecoderWeights::parts<nn::Sharded<nn::kSequence>>() const;
 
-void DecoderWeights::initialize_(uint64_t seed) {
+void DecoderWeights::initialize_(uint64_t seed, const OnParameter& initialized) {
   const auto key = kernels::RandomKey::of(seed);
-  for (const nn::UsedParameter& used : held_parameters()) parallel::initialize_(*used.parameter, key, group_);
+  for (const nn::UsedParameter& used : held_parameters()) {
+    parallel::initialize_(*used.parameter, key, group_);
+    if (initialized) initialized(*used.parameter);
+  }
 }
 
 int64_t DecoderWeights::rows_with_equal_bits() const {
@@ -271,6 +274,11 @@ int64_t part_of(const BlockLayers& block) {
   return block.layer + 1;
 }
 
+/// Reports that a part computes next.
+void report_begin(const nn::Step& step, int64_t part) {
+  if (step.part_begins) (*step.part_begins)(part);
+}
+
 /// Makes backward report that the gradients of part `part`, whose input is `x`, are complete. Autograd
 /// computes the gradient of `x` last of all in the part, because the nodes that it runs were recorded last.
 template <nn::ResidualStream Stream>
@@ -290,6 +298,7 @@ nn::Placed<Stream> Decoder<Stream>::embedded(const at::Tensor& ids, const nn::St
     nn::check_split_batch(step, ids.size(-1),
                           /*is_sequence_parallel=*/!std::is_same_v<Stream, nn::Invariant>);
   verify_inputs(ids, step);
+  report_begin(step, /*part=*/0);
   auto embedded = w.embedding_.template to<Stream>(ids, step);
   if (w.positions_) embedded = (*w.positions_)(embedded, step);
   embedded = nn::dropout(embedded, step, {/*layer=*/-1, nn::DropoutSite::Site::embedding});
@@ -310,6 +319,7 @@ nn::DeferredReduction<Stream> Decoder<Stream>::run_blocks(nn::Placed<Stream> str
   nn::DeferredReduction<Stream> x(std::move(stream));
   for (const BlockLayers& block : blocks) {
     report_when_done(x, step, part_of(block));
+    report_begin(step, part_of(block));
     x = nn::run_block(block, std::move(x), step, &observer_);
   }
   report_when_done(x, step, weights_.stage()[chunk].end + 1);
@@ -330,6 +340,7 @@ nn::DeferredReduction<Stream> Decoder<Stream>::hidden(const at::Tensor& ids, con
 
 template <nn::ResidualStream Stream>
 nn::Placed<Stream> Decoder<Stream>::normed(nn::DeferredReduction<Stream> x, const nn::Step& step) const {
+  report_begin(step, /*part=*/weights_.config().num_hidden_layers + 1);
   return nn::observed(&observer_, {nn::Stage::Kind::norm}, weights_.norm_(x, step));
 }
 

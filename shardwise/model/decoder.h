@@ -1,5 +1,6 @@
 // A decoder-only Transformer: one DecoderWeights, and a Decoder over it for each residual stream type.
 #pragma once
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -22,6 +23,9 @@ void check_weight_device(const std::string& where, const config::Config& config,
 /// a training run leave the allocation of the values to parallel::DataParallel, unless they are whole.
 enum class WeightUse { training, replicated_training, inference };
 
+/// Called with a parameter.
+using OnParameter = std::function<void(parallel::Parameter&)>;
+
 /// One rank's shards of all weights, or of those of a pipeline stage. Decoders of every residual stream type
 /// share this object.
 class DecoderWeights {
@@ -37,7 +41,8 @@ class DecoderWeights {
 
   /// Draws every weight from `seed`, with the same values at every tp size: normal(0, initializer_range),
   /// with o_proj and down_proj scaled by 1/sqrt(2·layers); norms one, biases zero.
-  void initialize_(uint64_t seed);
+  /// Calls `initialized` with each parameter, in the order of used_parameters, once it has its value.
+  void initialize_(uint64_t seed, const OnParameter& initialized = {});
 
   /// Returns the config of the model.
   const config::Config& config() const { return config_; }
@@ -79,8 +84,8 @@ class DecoderWeights {
     return nn::specs_of<Stream>(used_parameters_);
   }
   /// Returns the same specs in the parts that backward completes one after the other: the embeddings, each
-  /// block, and the last norm with the head, unless this is tied. In a step without split_batch,
-  /// nn::Step::part_gradients_done is called with their numbers.
+  /// block, and the last norm with the head, unless this is tied. In a step without split_batch that computes
+  /// a loss, nn::Step::part_begins and part_gradients_done are called with their numbers.
   template <nn::ResidualStream Stream>
   parallel::ParameterParts parts() const;
 

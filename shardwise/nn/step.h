@@ -12,9 +12,8 @@ namespace shardwise::nn {
 
 class NewTokens;
 
-/// Called in backward once all gradients of a part of the model have been added (model::Decoder has its
-/// parts).
-using PartGradientsDone = std::function<void(int64_t part)>;
+/// Called with the number of a part of the model (model::DecoderWeights has its parts).
+using OnPart = std::function<void(int64_t part)>;
 
 /// parallel::Step with dropout, padding, recomputation and KV caches.
 struct Step : parallel::Step {
@@ -34,9 +33,11 @@ struct Step : parallel::Step {
   /// The rows of `cached` once more, if each sequence has few: not owned, and set to them. Null: layers make
   /// what they need.
   const NewTokens* new_tokens = nullptr;
-  /// Called for every part but the first, from the last to the first, if the gradient of the part's input is
-  /// computed; not owned. Null: nothing is called.
-  const PartGradientsDone* part_gradients_done = nullptr;
+  /// Called in the forward before each part computes; not owned. Null: nothing is called.
+  const OnPart* part_begins = nullptr;
+  /// Called in backward once all gradients of a part have been added, for every part but the first, from the
+  /// last to the first, if the gradient of the part's input is computed; not owned. Null: nothing is called.
+  const OnPart* part_gradients_done = nullptr;
   using parallel::Step::Step;
 };
 

@@ -23,6 +23,8 @@ DataParallel::DataParallel(const ParamSpecs& specs, const comm::Group& group, Re
     for (const ParamSpec& spec : specs) zero_grad_(*spec.parameter);
     return;
   }
+  TORCH_CHECK_VALUE(replication != Replication::sharded,
+                    "DataParallel: sharded weights need the parameters in parts; got one list [SW0882]");
   gradients_.emplace(specs, group);
   split_weights_(specs);
 }
@@ -42,8 +44,13 @@ DataParallel::DataParallel(const ParameterParts& parts, const comm::Group& group
       replication != Replication::whole,
       "DataParallel: sharded gradients need replicas that split optimizer states; got whole replicas"
       " [SW0871]");
-  sharded_.emplace(parts, owned_, group);
-  split_weights_(specs);
+  sharded_gradients_.emplace(parts, owned_, group);
+  if (replication_ != Replication::sharded) {
+    split_weights_(specs);
+    return;
+  }
+  sharded_weights_.emplace(parts, owned_, group);
+  updated_ = owned_;
 }
 
 void DataParallel::split_weights_(const ParamSpecs& specs) {
@@ -56,6 +63,23 @@ bool DataParallel::sets_weights() const {
   return !shares_weights() || sharers().rank() == 0;
 }
 
+void DataParallel::keep_set_(Parameter& parameter) const {
+  if (sharded_weights_) sharded_weights_->keep_owned_(parameter);
+}
+
+void DataParallel::begin_part_(size_t part) {
+  if (sharded_weights_) sharded_weights_->read_for_forward_(part);
+}
+
+void DataParallel::finish_part_(size_t part) {
+  if (sharded_gradients_) sharded_gradients_->sum_part_(part);
+  if (sharded_weights_ && part > 0) sharded_weights_->read_for_backward_(part - 1);
+}
+
+void DataParallel::forget_parts_() {
+  if (sharded_weights_) sharded_weights_->forget_();
+}
+
 void DataParallel::wait_until_set() const {
   if (shares_weights()) sharers().barrier();
 }
@@ -66,13 +90,10 @@ void DataParallel::sum_gradients_() {
   gradients_->sum_owned_(owned_);
 }
 
-void DataParallel::sum_part_(size_t part) {
-  if (sharded_) sharded_->sum_part_(part);
-}
-
 void DataParallel::finish_update_() {
   if (replication_ == Replication::whole) return;
   if (gradients_) gradients_->zero_others_(owned_);
+  if (sharded_weights_) return sharded_weights_->forget_();
   if (!shares_weights()) return weights_->all_gather_(owned_);
   if (hosts_) weights_->broadcast_(owned_, *hosts_);
   sharers().barrier();

@@ -13,6 +13,13 @@ std::vector<ParameterPtr> trained_parameters(const ParamSpecs& specs) {
   return parameters;
 }
 
+std::vector<ParameterPtr> frozen_parameters(const ParamSpecs& specs) {
+  std::vector<ParameterPtr> parameters;
+  for (const ParamSpec& spec : specs)
+    if (spec.parameter->is_frozen()) parameters.push_back(spec.parameter);
+  return parameters;
+}
+
 int64_t local_elements(const std::vector<ParameterPtr>& parameters) {
   int64_t elements = 0;
   for (const ParameterPtr& parameter : parameters) elements += parameter->value.numel();
@@ -32,6 +39,19 @@ std::optional<at::ScalarType> gradient_dtype(const std::vector<ParamSpecs>& part
   return first;
 }
 
+at::ScalarType value_dtype(const std::vector<ParamSpecs>& parts) {
+  std::optional<at::ScalarType> first;
+  for (const ParamSpecs& specs : parts) {
+    for (const ParamSpec& spec : specs) {
+      const at::ScalarType dtype = spec.parameter->value.scalar_type();
+      if (!first) first = dtype;
+      TORCH_CHECK_VALUE(dtype == *first, spec.parameter->name, ": must have dtype ", *first,
+                        " as the other parameters; got ", dtype, " [SW0867]");
+    }
+  }
+  return first.value();
+}
+
 std::vector<at::Tensor> parts_of_flat(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters) {
   std::vector<at::Tensor> parts;
   int64_t begin = 0;
@@ -39,6 +59,26 @@ std::vector<at::Tensor> parts_of_flat(const at::Tensor& flat, const std::vector<
     const int64_t count = parameter->value.numel();
     parts.push_back(flat.narrow(/*dim=*/0, begin, count).view(parameter->value.sizes()));
     begin += count;
+  }
+  return parts;
+}
+
+void assign_values(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters) {
+  const std::vector<at::Tensor> values = parts_of_flat(flat, parameters);
+  for (size_t i = 0; i < parameters.size(); ++i)
+    parameters[i]->value = values[i].detach().requires_grad_(parameters[i]->value.requires_grad());
+}
+
+std::vector<at::Tensor> rows_of_flat(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters,
+                                     const OwnedRows& owned) {
+  std::vector<at::Tensor> parts;
+  int64_t begin = 0;
+  for (const ParameterPtr& parameter : parameters) {
+    std::vector<int64_t> shape = parameter->value.sizes().vec();
+    const int64_t row = shape[0] == 0 ? 0 : parameter->value.numel() / shape[0];
+    shape[0] = owned.of(*parameter).size();
+    parts.push_back(flat.narrow(/*dim=*/0, begin, shape[0] * row).view(shape));
+    begin += shape[0] * row;
   }
   return parts;
 }

@@ -2,12 +2,16 @@
 #pragma once
 #include <optional>
 
+#include "shardwise/parallel/owned_rows.h"
 #include "shardwise/parallel/parameter.h"
 
 namespace shardwise::parallel {
 
 /// Returns the parameters that are not frozen, in their order.
 std::vector<ParameterPtr> trained_parameters(const ParamSpecs& specs);
+
+/// Returns those that are, in their order.
+std::vector<ParameterPtr> frozen_parameters(const ParamSpecs& specs);
 
 /// Returns the elements of the parameters' local shards.
 int64_t local_elements(const std::vector<ParameterPtr>& parameters);
@@ -16,7 +20,18 @@ int64_t local_elements(const std::vector<ParameterPtr>& parameters);
 /// Errors: c10::ValueError if they have different dtypes.
 std::optional<at::ScalarType> gradient_dtype(const std::vector<ParamSpecs>& parts);
 
+/// Returns the dtype of the weights, of which there is at least one.
+/// Errors: c10::ValueError if they have different dtypes.
+at::ScalarType value_dtype(const std::vector<ParamSpecs>& parts);
+
 /// Returns for each parameter, in their order and without gaps, its part of `flat` in the shape of its shard.
 std::vector<at::Tensor> parts_of_flat(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters);
+
+/// Makes the value of each parameter its part of `flat`; the values are lost.
+void assign_values(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters);
+
+/// As parts_of_flat, of the rows that this rank owns.
+std::vector<at::Tensor> rows_of_flat(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters,
+                                     const OwnedRows& owned);
 
 }  // namespace shardwise::parallel

@@ -10,18 +10,13 @@ namespace shardwise::parallel {
 FlatWeights::FlatWeights(const ParamSpecs& specs, const comm::Group& group, bool is_shared) : group_(group) {
   std::vector<ParameterPtr> parameters = trained_parameters(specs);
   const int64_t trained = local_elements(parameters);
-  for (const ParamSpec& spec : specs)
-    if (spec.parameter->is_frozen()) parameters.push_back(spec.parameter);
-  const at::ScalarType dtype = parameters[0]->value.scalar_type();
-  for (const ParameterPtr& parameter : parameters)
-    TORCH_CHECK_VALUE(parameter->value.scalar_type() == dtype, parameter->name, ": must have dtype ", dtype,
-                      " as the other parameters; got ", parameter->value.scalar_type(), " [SW0867]");
+  const std::vector<ParameterPtr> frozen = frozen_parameters(specs);
+  parameters.insert(parameters.end(), frozen.begin(), frozen.end());
+  const at::ScalarType dtype = value_dtype({specs});
   const int64_t elements = local_elements(parameters);
   const at::Tensor all = is_shared ? group.empty_shared({elements}, dtype) : group.empty({elements}, dtype);
   trained_ = all.narrow(/*dim=*/0, 0, trained);
-  const std::vector<at::Tensor> parts = parts_of_flat(all, parameters);
-  for (size_t i = 0; i < parameters.size(); ++i)
-    parameters[i]->value = parts[i].detach().requires_grad_(parameters[i]->value.requires_grad());
+  assign_values(all, parameters);
 }
 
 void FlatWeights::all_gather_(const OwnedRows& owned) {

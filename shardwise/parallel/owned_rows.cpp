@@ -5,28 +5,28 @@
 namespace shardwise::parallel {
 namespace {
 
-base::RowRuns dealt(const std::vector<ParameterPtr>& trained, int ranks) {
+std::vector<base::TensorRows> rows_of(const std::vector<ParameterPtr>& parameters) {
   std::vector<base::TensorRows> rows;
-  for (const ParameterPtr& parameter : trained) {
+  for (const ParameterPtr& parameter : parameters) {
     const int64_t count = parameter->size(0);
     rows.push_back({count, count == 0 ? 0 : parameter->value.numel() / count});
   }
-  return base::RowRuns::even(rows, ranks);
+  return rows;
 }
 
 }  // namespace
 
 OwnedRows::OwnedRows(const std::vector<ParamSpecs>& parts, const comm::Group& group) {
   for (const ParamSpecs& specs : parts) {
-    const std::vector<ParameterPtr> trained = trained_parameters(specs);
-    const base::RowRuns runs = dealt(trained, group.size());
-    elements_.push_back(runs.elements());
-    for (const ParamSpec& spec : specs) {
-      const Parameter& parameter = *spec.parameter;
-      if (parameter.is_frozen()) rows_[&parameter] = {0, group.rank() == 0 ? parameter.size(0) : 0};
-    }
-    for (size_t i = 0; i < trained.size(); ++i) rows_[trained[i].get()] = runs.rows(i, group.rank());
+    elements_.push_back(deal_(trained_parameters(specs), group));
+    frozen_elements_.push_back(deal_(frozen_parameters(specs), group));
   }
+}
+
+base::Split OwnedRows::deal_(const std::vector<ParameterPtr>& parameters, const comm::Group& group) {
+  const base::RowRuns runs = base::RowRuns::even(rows_of(parameters), group.size());
+  for (size_t i = 0; i < parameters.size(); ++i) rows_[parameters[i].get()] = runs.rows(i, group.rank());
+  return runs.elements();
 }
 
 base::Range OwnedRows::of(const Parameter& parameter) const {

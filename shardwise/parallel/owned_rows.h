@@ -16,7 +16,8 @@ class OwnedRows {
   /// Those of a rank without replicas: all.
   OwnedRows() = default;
   /// Deals the rows of each part's trained parameters, in their order, to the ranks of the data-parallel
-  /// `group`, by base::RowRuns::even. Frozen parameters are rank 0's. The ranks must hold the same shards.
+  /// `group`, by base::RowRuns::even, and those of its frozen ones likewise. The ranks must hold the same
+  /// shards.
   OwnedRows(const std::vector<ParamSpecs>& parts, const comm::Group& group);
 
   /// Returns the rows of the parameter that this rank owns; none of one that was not dealt.
@@ -24,9 +25,14 @@ class OwnedRows {
   /// Returns for each part which elements of its concatenated trained parameters each rank owns; nothing for
   /// a rank without replicas.
   const std::vector<base::Split>& elements() const { return elements_; }
+  /// Returns the same of the frozen parameters.
+  const std::vector<base::Split>& frozen_elements() const { return frozen_elements_; }
 
  private:
-  std::vector<base::Split> elements_;
+  /// Deals the rows of a part's parameters. Returns which elements each rank owns.
+  base::Split deal_(const std::vector<ParameterPtr>& parameters, const comm::Group& group);
+
+  std::vector<base::Split> elements_, frozen_elements_;
   std::unordered_map<const Parameter*, base::Range> rows_;
 };
 

@@ -73,6 +73,16 @@ Tensor Parameter::gradient_rows(const base::Range& rows) const {
   return owned_grad.narrow(/*dim=*/0, rows.empty() ? 0 : rows.begin - owned_begin, rows.size());
 }
 
+base::Range Parameter::kept_rows() const {
+  if (!owned_value.defined()) return {0, size(0)};
+  return {owned_begin, owned_begin + owned_value.size(0)};
+}
+
+Tensor Parameter::value_rows(const base::Range& rows) const {
+  if (!owned_value.defined()) return value.detach().narrow(/*dim=*/0, rows.begin, rows.size());
+  return owned_value.narrow(/*dim=*/0, rows.empty() ? 0 : rows.begin - owned_begin, rows.size());
+}
+
 std::optional<Tensor> leaf_of(const ParameterPtr& parameter) {
   return parameter ? std::optional(parameter->value) : std::nullopt;
 }

@@ -32,6 +32,7 @@ struct Parameter {
   std::shared_ptr<quant::Panels> panels = nullptr;  // of a packed weight; null: `value` has it
   int64_t pending_backwards = 0;  // forwards that added to main_grad and whose backward has not run
   at::Tensor owned_grad = {};     // sharded_gradients.h: the step's gradients of the rows that the rank owns
+  at::Tensor owned_value = {};    // sharded_weights.h: the weights of these rows; `value` is a buffer
   int64_t owned_begin = 0;        // the first of these rows
 
   /// Returns the number of elements of the unsharded parameter.
@@ -50,6 +51,11 @@ struct Parameter {
   /// Returns the step's gradients of `rows` (of dim 0): of owned_grad, which must contain them, or else of
   /// main_grad.
   at::Tensor gradient_rows(const base::Range& rows) const;
+  /// Returns the rows (of dim 0) whose weights the rank keeps: those of owned_value, or else all.
+  base::Range kept_rows() const;
+  /// Returns the weights of `rows` (of dim 0), without a graph: of owned_value, which must contain them, or
+  /// else of `value`.
+  at::Tensor value_rows(const base::Range& rows) const;
 };
 /// Layers, optimizer and autograd nodes share parameters.
 using ParameterPtr = std::shared_ptr<Parameter>;

@@ -40,15 +40,10 @@ std::vector<at::Tensor> buffers_of(const std::vector<std::vector<ParameterPtr>>&
 /// Makes owned_grad of each parameter a part of `owned`, which has the rows of all in their order.
 void divide_owned(const at::Tensor& owned, const std::vector<ParameterPtr>& parameters,
                   const OwnedRows& rows) {
-  int64_t begin = 0;
-  for (const ParameterPtr& parameter : parameters) {
-    const base::Range own = rows.of(*parameter);
-    std::vector<int64_t> shape = parameter->value.sizes().vec();
-    const int64_t row = shape[0] == 0 ? 0 : parameter->value.numel() / shape[0];
-    shape[0] = own.size();
-    parameter->owned_grad = owned.narrow(/*dim=*/0, begin, own.size() * row).view(shape);
-    parameter->owned_begin = own.begin;
-    begin += own.size() * row;
+  const std::vector<at::Tensor> parts = rows_of_flat(owned, parameters, rows);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i]->owned_grad = parts[i];
+    parameters[i]->owned_begin = rows.of(*parameters[i]).begin;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shardwise/base/loss_chunks.h"
+#include "shardwise/base/part_buffers.h"
 #include "shardwise/base/weight_gradient_rows.h"
 #include "shardwise/plan/parameters.h"
 #include "shardwise/plan/required_gradients.h"
@@ -191,7 +192,7 @@ Collectives partial_sums(const Workload& workload, int rank, int64_t micro_batch
   for (const LocalParameter& parameter : local_parameters(workload, /*rank=*/0))
     if (parameter.synchronized > 0) elements[parameter.part] += parameter.synchronized;
   if (elements.empty()) return {};
-  if (workload.zero != ZeroStage::gradients)
+  if (workload.zero < ZeroStage::gradients)
     return costs.all_reduce(synchronized_elements(workload), workload.accumulator_bytes());
   Collectives sums;
   for (const auto& [part, count] : elements)
@@ -231,10 +232,41 @@ Collectives published_weights(const Workload& workload, const base::Split& owner
   return published;
 }
 
+/// Returns how often a step gathers each part: forwards read all, backwards those from the last but one to
+/// the first that backward needs, and what is still in its buffer is not gathered.
+std::vector<int64_t> gathers_of_parts(const Workload& workload, int64_t rounds) {
+  int64_t first = workload.parts();
+  for (const LocalParameter& parameter : local_parameters(workload, /*rank=*/0))
+    if (parameter.is_trained) first = std::min(first, parameter.part);
+  base::PartBuffers buffers(workload.config.tie_word_embeddings);
+  std::vector<int64_t> gathers(static_cast<size_t>(workload.parts()));
+  const auto read = [&](int64_t part) {
+    if (buffers.assign(size_t(part))) ++gathers[size_t(part)];
+  };
+  for (int64_t round = 0; round < rounds; ++round) {
+    for (int64_t part = 0; part < workload.parts(); ++part) read(part);
+    for (int64_t part = workload.parts() - 2; part >= std::max<int64_t>(1, first); --part) read(part);
+  }
+  return gathers;
+}
+
+/// Gathers the weights of the parts before they are used: parallel::ShardedWeights.
+Collectives gathered_weights(const Workload& workload, int rank, int replica, int64_t rounds) {
+  const std::vector<int64_t> gathers = gathers_of_parts(workload, rounds);
+  Collectives all;
+  for (const auto& parts : {owned_by_replicas(workload, rank), frozen_by_replicas(workload, rank)}) {
+    for (size_t part = 0; part < parts.size(); ++part) {
+      const int64_t bytes = parts[part].range(replica).size() * (workload.dp - 1) * workload.element_bytes;
+      if (parts[part].size() > 0) all = all + gathers[part] * Collectives{.all_gather = {1, bytes}};
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 Collectives replica_communication(const Workload& workload, int rank, int replica, int64_t rounds) {
-  const int64_t sums = workload.zero == ZeroStage::gradients ? rounds : 1;
+  const int64_t sums = workload.zero >= ZeroStage::gradients ? rounds : 1;
   Collectives all = loss_communication(workload, replica);
   if (workload.dp == 1) return all;
   for (const base::Split& owners : owned_by_replicas(workload, rank)) {
@@ -244,8 +276,10 @@ Collectives replica_communication(const Workload& workload, int rank, int replic
       return all + all_reduce_over(workload.dp, replica, elements, workload.accumulator_bytes());
     Collectives part;
     part.reduce_scatter = {sums, sums * (elements - own) * workload.accumulator_bytes()};
-    all = all + part + published_weights(workload, owners, replica);
+    all = all + part;
+    if (workload.zero != ZeroStage::weights) all = all + published_weights(workload, owners, replica);
   }
+  if (workload.zero == ZeroStage::weights) all = all + gathered_weights(workload, rank, replica, rounds);
   return all;
 }
 

@@ -77,9 +77,10 @@ Collectives loss_communication(const Workload& workload, int replica);
 
 /// Returns the collectives that sum a step over replicas: one all_reduce of all main gradients of the shard,
 /// and one of the loss in fp64. With split optimizer states the first one is a reduce_scatter, and an
-/// all_gather of the updated weights follows, unless they are shared; with sharded gradients every part of
-/// the model has its own all_gather, and as many reduce_scatters as the replica with the most micro-batches
-/// has, `rounds`. `replica`: from 0 to dp − 1.
+/// all_gather of the updated weights follows, unless they are shared, or broadcasts if those of a host share
+/// them; with sharded gradients every part of the model has its own, and as many reduce_scatters as the
+/// replica with the most micro-batches has, `rounds`; sharded weights are gathered in every forward and
+/// backward instead. `replica`: from 0 to dp − 1.
 Collectives replica_communication(const Workload& workload, int rank, int replica, int64_t rounds = 1);
 
 /// What a rank sends to the same rank of other pipeline stages.

@@ -1,7 +1,11 @@
 #include "shardwise/plan/memory.h"
 
+#include <algorithm>
+#include <array>
+#include <numeric>
 #include <utility>
 
+#include "shardwise/base/part_buffers.h"
 #include "shardwise/plan/expert_shard.h"
 #include "shardwise/plan/parameters.h"
 #include "shardwise/plan/required_gradients.h"
@@ -189,6 +193,25 @@ int64_t total(const ModelStates& states) {
 
 namespace {
 
+int64_t elements_owned_by(int replica, const std::vector<base::Split>& parts) {
+  int64_t elements = 0;
+  for (const base::Split& owners : parts) elements += owners.range(replica).size();
+  return elements;
+}
+
+/// Returns the elements of the buffers into which replicas gather sharded weights.
+int64_t gathered_elements(const Workload& workload, int rank) {
+  const base::PartBuffers buffers(workload.config.tie_word_embeddings);
+  const std::vector<base::Split> trained = owned_by_replicas(workload, rank),
+                                 frozen = frozen_by_replicas(workload, rank);
+  std::array<int64_t, base::PartBuffers::kCount> largest{};
+  for (size_t part = 0; part < trained.size(); ++part) {
+    int64_t& elements = largest[buffers.buffer_of(part)];
+    elements = std::max(elements, trained[part].size() + frozen[part].size());
+  }
+  return std::accumulate(largest.begin(), largest.end(), int64_t{0});
+}
+
 /// Returns the elements of the main gradients in which backward adds those of one part after the other.
 int64_t buffered_elements(const Workload& workload, int rank) {
   const std::vector<base::Split> owners = owned_by_replicas(workload, rank);
@@ -210,10 +233,12 @@ ModelStates model_states(const Workload& workload, int rank, int replica) {
     trained_copy += parameter.is_copy && parameter.is_trained ? parameter.elements : 0;
   }
   if (replica % workload.replicas_per_copy > 0) held = copied;
-  int64_t owned = 0;
-  for (const base::Split& owners : owned_by_replicas(workload, rank)) owned += owners.range(replica).size();
+  const int64_t owned = elements_owned_by(replica, owned_by_replicas(workload, rank));
+  if (workload.zero == ZeroStage::weights)
+    held = owned + elements_owned_by(replica, frozen_by_replicas(workload, rank)) +
+           gathered_elements(workload, rank);
   const int64_t updated = workload.zero == ZeroStage::none ? trained - trained_copy : owned;
-  const bool shards_gradients = workload.zero == ZeroStage::gradients;
+  const bool shards_gradients = workload.zero >= ZeroStage::gradients;
   const int64_t added = shards_gradients ? buffered_elements(workload, rank) : trained;
   const bool has_masters = workload.element_bytes < workload.accumulator_bytes();
   return {.weights = held * workload.element_bytes,

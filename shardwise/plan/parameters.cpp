@@ -85,17 +85,29 @@ std::vector<LocalParameter> local_parameters(const Workload& workload, int rank)
   return parameters;
 }
 
-std::vector<base::Split> owned_by_replicas(const Workload& workload, int rank) {
-  const bool by_part = workload.zero == ZeroStage::gradients;
-  std::vector<std::vector<base::TensorRows>> trained(
-      by_part ? static_cast<size_t>(workload.config.num_hidden_layers) + 2 : 1);
+namespace {
+
+/// Deals the rows of the trained or of the frozen parameters to the replicas.
+std::vector<base::Split> dealt(const Workload& workload, int rank, bool is_trained) {
+  const bool by_part = workload.zero >= ZeroStage::gradients;
+  std::vector<std::vector<base::TensorRows>> parts(by_part ? static_cast<size_t>(workload.parts()) : 1);
   for (const LocalParameter& parameter : local_parameters(workload, rank))
-    if (parameter.is_trained && !parameter.is_copy)
-      trained[by_part ? size_t(parameter.part) : 0].push_back(parameter.rows);
+    if (parameter.is_trained == is_trained && !parameter.is_copy)
+      parts[by_part ? size_t(parameter.part) : 0].push_back(parameter.rows);
   std::vector<base::Split> owners;
-  for (const std::vector<base::TensorRows>& rows : trained)
+  for (const std::vector<base::TensorRows>& rows : parts)
     owners.push_back(base::RowRuns::even(rows, workload.dp).elements());
   return owners;
+}
+
+}  // namespace
+
+std::vector<base::Split> owned_by_replicas(const Workload& workload, int rank) {
+  return dealt(workload, rank, /*is_trained=*/true);
+}
+
+std::vector<base::Split> frozen_by_replicas(const Workload& workload, int rank) {
+  return dealt(workload, rank, /*is_trained=*/false);
 }
 
 }  // namespace shardwise::plan

@@ -34,5 +34,7 @@ std::vector<LocalParameter> local_parameters(const Workload& workload, int rank)
 /// Returns which elements of the rank's trained parameters, in their order, each replica owns
 /// (parallel/owned_rows.h): of all together, or with sharded gradients of each part of the model.
 std::vector<base::Split> owned_by_replicas(const Workload& workload, int rank);
+/// Returns the same of the frozen parameters.
+std::vector<base::Split> frozen_by_replicas(const Workload& workload, int rank);
 
 }  // namespace shardwise::plan

@@ -77,13 +77,12 @@ void Workload::validate() const {
       0 <= blocks().begin && blocks().begin < blocks().end && blocks().end <= config.num_hidden_layers,
       "plan: a stage must be blocks of the model, at least one; got [", blocks().begin, ", ", blocks().end,
       ") of ", config.num_hidden_layers, " [SW0753]");
-  TORCH_CHECK_VALUE(zero <= ZeroStage::gradients && (zero != ZeroStage::none || replicas_per_copy == 1) &&
-                        replicas_per_copy >= 1 && dp % replicas_per_copy == 0,
-                    "plan: replicas must split nothing, optimizer states, or gradients too, and only with "
-                    "split states equal "
-                    "numbers may share weights; got stage ",
-                    static_cast<int>(zero), " and ", replicas_per_copy, " of ", dp,
-                    " that share weights [SW0870]");
+  const bool may_share = zero == ZeroStage::optimizer || zero == ZeroStage::gradients;
+  TORCH_CHECK_VALUE(
+      replicas_per_copy == 1 || (may_share && replicas_per_copy >= 1 && dp % replicas_per_copy == 0),
+      "plan: replicas must share weights in equal numbers, and split optimizer states and not weights; got ",
+      replicas_per_copy, " of ", dp, " that share weights, and ZeRO stage ", static_cast<int>(zero),
+      " [SW0870]");
   check_experts(*this);
   if (split_batch) check_split_batch(*this);
   frozen.validate(config);

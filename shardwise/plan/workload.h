@@ -35,7 +35,7 @@ struct Workload {
   config::Config config;             // of the model
   int tp = 1;                        // ranks of tensor parallelism
   int dp = 1;                        // replicas, which sum main gradients in their symmetric heap
-  ZeroStage zero = ZeroStage::none;  // what replicas split; not the weights
+  ZeroStage zero = ZeroStage::none;  // what replicas split
   int replicas_per_copy = 1;         // neighbors that read one copy of the weights, in the first one's heap
   int64_t cp = 1;                    // ranks of context parallelism, which split the sequence before tp does
   int64_t ep = 1;                    // ranks of expert parallelism, which split the experts of a block
@@ -73,6 +73,8 @@ struct Workload {
   bool has_head() const {
     return (later_chunks.empty() ? blocks() : later_chunks.back()).end == config.num_hidden_layers;
   }
+  /// Returns the number of the model's parts (parallel/parameter_parts.h).
+  int64_t parts() const { return config.num_hidden_layers + 2; }
   /// Returns the workloads of the runs of blocks of an interleaved stage, each alone.
   std::vector<Workload> chunks() const;
 

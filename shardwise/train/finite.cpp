@@ -16,7 +16,7 @@ int64_t first_not_finite_index(const parallel::ParamSpecs& specs) {
   for (int64_t index = 0; index < 2 * n; ++index) {
     const parallel::Parameter& parameter = *specs[index % n].parameter;
     const at::Tensor& gradient = parameter.owned_grad.defined() ? parameter.owned_grad : parameter.main_grad;
-    const at::Tensor& tensor = index < n ? parameter.value : gradient;
+    const at::Tensor tensor = index < n ? parameter.value_rows(parameter.kept_rows()) : gradient;
     if (tensor.defined() && !tensor.is_meta() && kernels::first_nan_or_inf(tensor)) return index;
   }
   return 2 * n;

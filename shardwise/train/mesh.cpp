@@ -19,7 +19,7 @@ const comm::Mesh::Names& loss_axes() {
 
 /// Returns whether --zero and --shared-weights let replicas share weights where they share memory.
 bool may_share_weights(const TrainOptions& options) {
-  return options.zero > 0 && options.dp > 1 && options.shared_weights == "auto";
+  return (options.zero == 1 || options.zero == 2) && options.dp > 1 && options.shared_weights == "auto";
 }
 
 constexpr const char *kAcrossHosts = "dp-across-hosts", *kWithinHost = "dp-within-host";
@@ -106,6 +106,7 @@ std::optional<parallel::HostGroups> host_groups(const TrainOptions& options, con
 
 parallel::Replication replication_of(const TrainOptions& options, const comm::Mesh& mesh) {
   if (options.zero == 0 || options.dp == 1) return parallel::Replication::whole;
+  if (options.zero == 3) return parallel::Replication::sharded;
   return replicas_per_copy(options, mesh) > 1 ? parallel::Replication::shared : parallel::Replication::split;
 }
 

@@ -19,12 +19,8 @@ bool is_narrow(const Tensor& value) {
   return value.element_size() < 4;
 }
 
-Tensor rows_of(const Tensor& x, const base::Range& rows) {
-  return x.narrow(/*dim=*/0, rows.begin, rows.size());
-}
-
 ParameterState initial_state(const parallel::ParameterPtr& parameter, const base::Range& rows) {
-  const Tensor value = rows_of(parameter->value.detach(), rows);
+  const Tensor value = parameter->value_rows(rows);
   const Tensor weights = is_narrow(value) ? value.to(at::kFloat) : value;
   return {parameter, rows, is_narrow(value) ? weights : Tensor(), at::zeros_like(weights),
           at::zeros_like(weights)};
@@ -77,7 +73,7 @@ namespace {
 
 /// The tensors that a step updates.
 kernels::AdamWTensors tensors_of(const ParameterState& state) {
-  const Tensor value = rows_of(state.parameter->value.detach(), state.rows);
+  const Tensor value = state.parameter->value_rows(state.rows);
   const bool has_master = state.master.defined();
   return {.weights = has_master ? state.master : value,
           .gradient = state.parameter->gradient_rows(state.rows),

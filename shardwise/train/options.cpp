@@ -84,10 +84,11 @@ void check_steps(const TrainOptions& o) {
   at_least("--tp", o.tp, 1);
   check_stages(o);
   at_least("--dp", o.dp, 1);  // before --grad-accum, whose default it is
-  TORCH_CHECK_VALUE(0 <= o.zero && o.zero <= 2, "train: --zero must be 0, 1 or 2; got ", o.zero, " [SW0868]");
+  TORCH_CHECK_VALUE(0 <= o.zero && o.zero <= 3, "train: --zero must be 0, 1, 2 or 3; got ", o.zero,
+                    " [SW0868]");
   TORCH_CHECK_VALUE(
       o.zero < 2 || o.dp == 1 || (!o.split_batch && o.pp == 1),
-      "train: --zero 2 sums the gradients of a block when its backward is done, and needs one that runs "
+      "train: --zero 2 and 3 sum the gradients of a block when its backward is done, and need one that runs "
       "alone; got ",
       o.split_batch ? "--split-batch" : "--pp ", o.split_batch ? "" : std::to_string(o.pp),
       " too, which runs several micro-batches at once [SW0872]");

@@ -58,7 +58,7 @@ struct TrainOptions {
   std::vector<int64_t> pp_layers;       // the layers of each part; empty: as even as possible
   std::string pp_schedule = "1f1b";     // the order of their forwards and backwards: 1f1b or afab
   int64_t dp = 1;                       // replicas, which share the micro-batches of a step
-  int64_t zero = 1;                     // what replicas split: 0 nothing, 1 optimizer states, 2 gradients too
+  int64_t zero = 1;                     // what replicas split: the ZeRO stage, 0 to 3
   std::string shared_weights = "auto";  // one copy for the replicas of a host: auto or off
   bool sequence_parallel = true;        // TP+SP rather than TP
   bool split_batch = false;             // overlap one half of a micro-batch with the other (Domino)

@@ -12,15 +12,21 @@ int64_t bytes_of(const at::Tensor& x) {
   return x.defined() ? static_cast<int64_t>(x.nbytes()) : 0;
 }
 
-/// Adds weights and gradients of the parameters; gradients of parts share a buffer.
+/// Adds weights and gradients of the parameters. Gradients of parts share a buffer; so do sharded weights,
+/// which the rank also has the rows of that it owns.
 void add_states(const nn::UsedParameters& parameters, bool has_weights, MemoryBreakdown& local) {
   std::set<const c10::StorageImpl*> counted;
+  const auto bytes_of_buffer = [&](const at::Tensor& x) {
+    const bool is_new = x.defined() && counted.insert(x.storage().unsafeGetStorageImpl()).second;
+    return is_new ? static_cast<int64_t>(x.storage().nbytes()) : 0;
+  };
   for (const auto& [parameter, use] : parameters) {
-    const at::Tensor& gradient = parameter->main_grad;
-    if (gradient.defined() && counted.insert(gradient.storage().unsafeGetStorageImpl()).second)
-      local.main_gradients += static_cast<int64_t>(gradient.storage().nbytes());
+    local.main_gradients += bytes_of_buffer(parameter->main_grad);
     local.owned_gradients += bytes_of(parameter->owned_grad);
-    if (has_weights) local.weights += bytes_of(parameter->value);
+    if (!has_weights) continue;
+    const bool is_sharded = parameter->owned_value.defined();
+    local.weights += is_sharded ? bytes_of(parameter->owned_value) + bytes_of_buffer(parameter->value)
+                                : bytes_of(parameter->value);
   }
 }
 

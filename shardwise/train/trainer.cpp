@@ -97,7 +97,7 @@ parallel::DataParallel make_data_parallel(const BoundModel& model, const TrainOp
                                           const std::optional<parallel::HostGroups>& hosts) {
   const comm::Group& replicas = mesh.group(kDataAxis);
   const parallel::Replication replication = replication_of(options, mesh);
-  if (options.zero == 2) return {model.parts, replicas, replication, hosts};
+  if (options.zero >= 2) return {model.parts, replicas, replication, hosts};
   return {model.specs, replicas, replication, hosts};
 }
 
@@ -137,8 +137,9 @@ std::optional<checkpoint::LoadCost> Trainer::load_or_initialize_() {
   const auto& directory = job_.starting_checkpoint();
   checkpoint::LoadStats stats{};
   if (data_parallel_.sets_weights()) {
-    if (directory) stats = checkpoint::load_weights(*directory, *weights_);
-    if (!directory) weights_->initialize_(job_.options().seed);
+    const auto keep = [this](parallel::Parameter& parameter) { data_parallel_.keep_set_(parameter); };
+    if (directory) stats = checkpoint::load_weights(*directory, *weights_, keep);
+    if (!directory) weights_->initialize_(job_.options().seed, keep);
   }
   data_parallel_.wait_until_set();
   if (has_stages()) stage_.publish_tied_weight_();
@@ -162,6 +163,7 @@ nn::Step Trainer::make_step(kernels::RandomKey key) const {
   nn::Step step(replica(), job_.options().seq_len, key);
   step.verify = job_.options().verify ? parallel::Verify::on : parallel::Verify::off;
   step.overlap = overlap_.current();
+  if (data_parallel_.shards_weights()) step.part_begins = &begin_part_;
   return step;
 }
 
@@ -187,7 +189,7 @@ MicroBatch Trainer::make_micro_batch(int64_t index) const {
   return {batch, step, options};
 }
 
-at::Tensor Trainer::micro_batch(int64_t index, const nn::PartGradientsDone* part_done) {
+at::Tensor Trainer::micro_batch(int64_t index, const nn::OnPart* part_done) {
   MicroBatch one = make_micro_batch(index);
   one.step.part_gradients_done = part_done;
   const auto loss = model_.loss(one.batch.ids, one.batch.labels, one.loss, one.step);
@@ -201,7 +203,7 @@ void Trainer::sum_parts_down_to_(int64_t first) {
     const parallel::ParamSpecs& part = model_.parts.parts[index];
     parallel::sync_gradients_(part, replica());
     if (job_.options().verify) parallel::verify_replicas(part, parallel::Held::gradients, replica());
-    data_parallel_.sum_part_(index);
+    data_parallel_.finish_part_(index);
   }
 }
 
@@ -212,19 +214,22 @@ at::Tensor Trainer::run_micro_batches_() {
     return stage_.run(own, pipeline_schedule_of(job_.options()),
                       [this](int64_t index) { return make_micro_batch(index); });
   const bool shards_gradients = data_parallel_.shards_gradients();
-  const nn::PartGradientsDone sum_parts = [this](int64_t first) { sum_parts_down_to_(first); };
+  const nn::OnPart sum_parts = [this](int64_t first) { sum_parts_down_to_(first); };
   for (int64_t i = own.begin; i < own.end; ++i) {
     unsummed_parts_ = std::ssize(model_.parts.parts);
     loss += micro_batch(i, shards_gradients ? &sum_parts : nullptr);
     if (shards_gradients) sum_parts(0);
   }
-  if (shards_gradients) sum_without_micro_batches_(most_micro_batches(job_.options()) - own.size());
+  if (shards_gradients) join_micro_batches_(most_micro_batches(job_.options()) - own.size());
   return loss;
 }
 
-void Trainer::sum_without_micro_batches_(int64_t count) {
-  for (int64_t i = 0; i < count; ++i)
-    for (size_t part = model_.parts.parts.size(); part > 0; --part) data_parallel_.sum_part_(part - 1);
+void Trainer::join_micro_batches_(int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const size_t parts = model_.parts.parts.size();
+    for (size_t part = 0; part < parts; ++part) data_parallel_.begin_part_(part);
+    for (size_t part = parts; part > 0; --part) data_parallel_.finish_part_(part - 1);
+  }
 }
 
 void Trainer::zero_gradients_() {
@@ -233,6 +238,20 @@ void Trainer::zero_gradients_() {
 
 void Trainer::verify_replicas(parallel::Held held) const {
   if (job_.options().verify) parallel::verify_replicas(model_.specs, held, replica());
+}
+
+void Trainer::verify_weights_() {
+  if (!data_parallel_.shards_weights()) {
+    verify_replicas(parallel::Held::weights);
+    verify_data_replicas(parallel::Held::weights);
+    return;
+  }
+  if (!job_.options().verify) return;
+  for (size_t part = 0; part < model_.parts.parts.size(); ++part) {
+    data_parallel_.begin_part_(part);
+    parallel::verify_replicas(model_.parts.parts[part], parallel::Held::weights, replica());
+  }
+  data_parallel_.forget_parts_();
 }
 
 void Trainer::verify_data_replicas(parallel::Held held) const {
@@ -269,8 +288,7 @@ StepHealth Trainer::update_(at::Tensor loss, double learning_rate,
   }
   data_parallel_.finish_update_();
   if (has_stages() && stage_.trains_tied_weight()) stage_.publish_tied_weight_();
-  verify_replicas(parallel::Held::weights);
-  verify_data_replicas(parallel::Held::weights);
+  verify_weights_();
   return health;
 }
 
@@ -314,6 +332,7 @@ double Trainer::evaluate() {
     loss += has_stages() ? stage_.evaluate({batch, step, options})
                          : model_.loss(batch.ids, batch.labels, options, step).local().item<double>();
   }
+  data_parallel_.forget_parts_();
   at::Tensor sum = at::full({1}, loss, at::TensorOptions(at::kDouble).device(replica().device()));
   stages_and_replicas(mesh_).all_reduce_(sum);
   return sum.item<double>();

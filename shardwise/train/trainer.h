@@ -58,14 +58,14 @@ class Trainer {
   MicroBatch make_micro_batch(int64_t index) const;
   /// Runs forward and backward of micro-batch `index` of the step; returns its part of the step's loss, on
   /// the device. Calls `part_done` as nn::Step does.
-  at::Tensor micro_batch(int64_t index, const nn::PartGradientsDone* part_done);
+  at::Tensor micro_batch(int64_t index, const nn::OnPart* part_done);
   /// Runs the micro-batches of this replica. Returns the sum of their losses. With sharded gradients, sums
   /// over ranks and replicas those of each part as soon as backward has completed them.
   at::Tensor run_micro_batches_();
   /// Sums those of the parts down to `first` that are not summed yet.
   void sum_parts_down_to_(int64_t first);
-  /// Takes part in the sums of `count` micro-batches that only other replicas have.
-  void sum_without_micro_batches_(int64_t count);
+  /// Takes part in the gathers and sums of `count` micro-batches that only other replicas have.
+  void join_micro_batches_(int64_t count);
   /// Sums and clips the gradients, runs AdamW, zeroes the gradients, and with --verify compares replicas.
   /// Here the host waits for the device. Takes the replica's part of the loss. Returns the step's loss, and
   /// the norm before clipping.
@@ -75,6 +75,8 @@ class Trainer {
   /// With --verify, compare what several ranks of a replica hold, and what all replicas hold.
   void verify_replicas(parallel::Held held) const;
   void verify_data_replicas(parallel::Held held) const;
+  /// Compares the weights so, of sharded ones those of tensor-parallel ranks.
+  void verify_weights_();
   void zero_gradients_();
   std::optional<checkpoint::LoadCost> load_or_initialize_();
   int64_t tokens_per_step() const;
@@ -99,6 +101,7 @@ class Trainer {
   OverlapChoice overlap_;
   int64_t steps_done_ = 0;
   int64_t sequences_ = 0;  // training windows consumed
+  const nn::OnPart begin_part_ = [this](int64_t part) { data_parallel_.begin_part_(size_t(part)); };
   // Of the current micro-batch, the parts that are not summed yet are those below this number.
   int64_t unsummed_parts_ = 0;
 };

@@ -160,6 +160,8 @@ INSTANTIATE_TEST_SUITE_P(
         KillCase{2, 5, {"--dp", "2", "--grad-accum", "3"}, 21, small_byte_config(), /*groups=*/2},
         KillCase{
             1, 5, {"--pp", "2", "--dp", "2", "--grad-accum", "4"}, 22, small_byte_config(), /*groups=*/4},
+        KillCase{
+            1, 5, {"--dp", "3", "--zero", "3", "--grad-accum", "4"}, 25, small_byte_config(), /*groups=*/3},
         KillCase{2, 5, {"--pp", "2", "--dropout", "0.1"}, 23, as_gpt2(small_byte_config()), /*groups=*/2},
         KillCase{
             1, 1, {"--pp", "2", "--dp", "2", "--grad-accum", "4"}, 24, small_byte_config(), /*groups=*/4}));

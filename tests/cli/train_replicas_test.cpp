@@ -176,6 +176,10 @@ TEST_F(TrainReplicas, SentBytesAndMemoryOfReplicasMatchThePlan) {
                                    {"--zero", "2", "--shared-weights", "off"},
                                    {"--zero", "2", "--dtype", "bf16"},
                                    {"--zero", "2", "--freeze", "model.layers.0.*"},
+                                   {"--zero", "3"},
+                                   {"--zero", "3", "--dtype", "bf16"},
+                                   {"--zero", "3", "--freeze", "model.layers.0.*"},
+                                   {"--zero", "3", "--freeze", "*embed*", "--freeze", "model.layers.0.*"},
                                    {"--dtype", "bf16"},
                                    {"--freeze", "model.layers.0.*"}}) {
       Flags flags = {"--json", "--grad-accum", "4", "--clip-grad", "0.1"};

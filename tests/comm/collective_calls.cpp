@@ -105,6 +105,17 @@ void all_reduce_async(CaseOnRank& c) {
   c.expect(x, c.sum(c.full()));
 }
 
+void all_gather_out_async(CaseOnRank& c) {
+  const at::Tensor full = c.allocated_by_group(c.unwritten(c.full()));
+  const auto work = c.group().all_gather_out_async(full, c.input(c.rank(), c.shard()), c.split());
+  c.group().barrier();
+  work->wait();
+  for (int peer = 0; peer < c.size(); ++peer) {
+    const Range rows = c.split().range(peer);
+    c.expect(full.narrow(0, rows.begin, rows.size()), c.message_of(peer, rows));
+  }
+}
+
 void all_gather_chunked(CaseOnRank& c) {
   const auto chunks = c.group().all_gather_chunked(c.input(c.rank(), c.shard()), c.split());
   for (int peer = 0; peer < c.size(); ++peer) {
@@ -163,6 +174,8 @@ std::vector<CollectiveCall> make_collective_calls() {
            send_and_receive),
       call("share_shard", {.supports_uneven = yes, .is_deferred = yes}, share_shard),
       call("all_reduce_async_ and barrier", {.supports_uneven = yes, .is_group_call = yes}, all_reduce_async),
+      call("all_gather_out_async and barrier", {.supports_uneven = yes, .is_group_call = yes},
+           all_gather_out_async),
       call("all_gather_chunked", {.supports_uneven = yes, .is_group_call = yes}, all_gather_chunked),
       call("reduce_scatter_chunked",
            {.supports_uneven = yes, .is_group_call = yes, .needs_peer = yes, .is_deferred = yes},

@@ -40,6 +40,10 @@ std::vector<NamedCall> calls() {
       {"broadcast", [](const Group& group, at::Tensor x) { group.broadcast_(x, 0); }},
       {"all_gather", [](const Group& group, at::Tensor x) { group.all_gather(x, shards); }},
       {"all_gather_chunked", [](const Group& group, at::Tensor x) { group.all_gather_chunked(x, shards); }},
+      {"all_gather",
+       [](const Group& group, at::Tensor x) {
+         group.all_gather_out_async(at::full({8}, 0, x.dtype()), x, shards)->wait();
+       }},
       {"all_reduce", [](const Group& group, at::Tensor x) { group.all_reduce(x); }},
       {"all_reduce", [](const Group& group, at::Tensor x) { group.all_reduce_(x); }},
       {"all_reduce_async_", [](const Group& group, at::Tensor x) { group.all_reduce_async_(x); }},

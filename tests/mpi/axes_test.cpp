@@ -36,7 +36,7 @@ Space space() {
   for (const Words& mesh : kMeshes) meshes.push_back(::testing::PrintToString(mesh));
   space.add("mesh", meshes);
   space.add("stream", {"whole", "sharded"});
-  space.add("zero", {"0", "1", "2"});
+  space.add("zero", {"0", "1", "2", "3"});
   space.add("weights", {"of a host", "of a replica"});
   space.add("schedule", {"1f1b", "afab", "interleaved"});
   space.add("recompute", kRecomputed);
@@ -49,6 +49,7 @@ Space space() {
     };
     const bool has_stages = kMeshes[mesh][0] == "--pp";
     exclude(has_stages, "zero", "2");  // refused
+    exclude(has_stages, "zero", "3");
     exclude(!has_stages, "schedule", "afab");
     exclude(!has_stages || kMeshes[mesh][1] == "4", "schedule", "interleaved");
     exclude(kMeshes[mesh].back() != "2" || kMeshes[mesh].size() < 4 || kMeshes[mesh][2] != "--tp", "stream",

@@ -131,6 +131,9 @@ TEST_P(OnGpu, AllGatherAndReduceScatter) {
     const auto gathering = group->all_gather_chunked(local({n, 3}), split);
     for (int peer = 0; peer < size(); ++peer) gathering->wait_chunk(peer);
     expect(gathering->output(), gathered(split, 3));
+    const at::Tensor gathered_later = group->empty({split.size(), 3}, GetParam());
+    group->all_gather_out_async(gathered_later, local({n, 3}), split)->wait();
+    expect(gathered_later, gathered(split, 3));
     if (size() == 1) continue;
     const at::Tensor x = group->empty({split.size(), 3}, GetParam()).copy_(local({split.size(), 3}));
     const auto scattering = group->reduce_scatter_chunked(x, split);

@@ -41,7 +41,8 @@ Space space() {
   for (const MeshSizes& mesh : meshes()) names.push_back(mesh.name());
   space.add("mesh", names);
   space.add("stream", {"whole", "sharded"});
-  space.add("replicas split", {"nothing", "states", "states, one copy", "gradients", "gradients, one copy"});
+  space.add("replicas split",
+            {"nothing", "states", "states, one copy", "gradients", "gradients, one copy", "weights"});
   space.add("schedule", {"1f1b", "afab", "interleaved"});
   space.add("recompute", {"none", "selective", "full"});
   space.add("head", {"own", "tied"});
@@ -58,10 +59,10 @@ Space space() {
     };
     exclude(mesh.tp == 1, "stream", {"sharded"});
     exclude(mesh.dp == 1, "replicas split",
-            {"states", "states, one copy", "gradients", "gradients, one copy"});
+            {"states", "states, one copy", "gradients", "gradients, one copy", "weights"});
     exclude(mesh.pp == 1, "schedule", {"afab", "interleaved"});
     exclude(2 * mesh.pp > kLayers, "schedule", {"interleaved"});
-    exclude(mesh.pp > 1, "replicas split", {"gradients", "gradients, one copy"});  // refused
+    exclude(mesh.pp > 1, "replicas split", {"gradients", "gradients, one copy", "weights"});  // refused
   }
   space.exclude({"family", "gpt2"}, {"KV heads", "2"});
   space.exclude({"family", "gpt2"}, {"KV heads", "1"});
@@ -127,7 +128,7 @@ void apply(const Combination& c, TrainOptions& options) {
   const MeshSizes mesh = meshes()[size_t(c[0])];
   options.pp = mesh.pp, options.dp = mesh.dp, options.tp = mesh.tp;
   options.sequence_parallel = c[1] == 1;
-  options.zero = std::vector<int64_t>{0, 1, 1, 2, 2}[size_t(c[2])];
+  options.zero = std::vector<int64_t>{0, 1, 1, 2, 2, 3}[size_t(c[2])];
   options.shared_weights = c[2] == 2 || c[2] == 4 ? "auto" : "off";
   options.pp_schedule = c[3] == 1 ? "afab" : "1f1b";
   options.virtual_stages = c[3] == 2 ? 2 : 1;

@@ -38,7 +38,8 @@ struct Splitting {
   int64_t zero;
   const char* shared_weights;
 };
-constexpr Splitting kSplittings[] = {{0, "off"}, {1, "off"}, {1, "auto"}, {2, "off"}, {2, "auto"}};
+constexpr Splitting kSplittings[] = {{0, "off"}, {1, "off"},  {1, "auto"},
+                                     {2, "off"}, {2, "auto"}, {3, "auto"}};
 
 void apply(const Splitting& splitting, TrainOptions& options) {
   options.zero = splitting.zero;
@@ -80,7 +81,7 @@ TEST(DataParallel, AnyNumberOfMicroBatchesIsDealt) {
     for (options.dp = 2; options.dp <= 4; ++options.dp) {
       SCOPED_TRACE(std::to_string(micro_batches) + " over dp " + std::to_string(options.dp));
       options.tp = options.dp == 4 ? 1 : 2;
-      apply(kSplittings[(micro_batches + options.dp) % 5], options);
+      apply(kSplittings[(micro_batches + options.dp) % std::size(kSplittings)], options);
       expect_steps_of(reference, options);
     }
   }

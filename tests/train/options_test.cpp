@@ -39,17 +39,20 @@ TEST(Options, ReplicasSplitWhatCanBeSplit) {
   options.text = {"text"};
   options.dp = options.batch_size = 2;
   const auto refused = [&] { return test::error_text([&] { validate(options); }); };
-  for (const int64_t stage : {-1, 3}) {
+  for (const int64_t stage : {-1, 4}) {
     options.zero = stage;
-    EXPECT_EQ(refused(), "train: --zero must be 0, 1 or 2; got " + std::to_string(stage));
+    EXPECT_EQ(refused(), "train: --zero must be 0, 1, 2 or 3; got " + std::to_string(stage));
   }
-  options.zero = 2;
-  EXPECT_NO_THROW(validate(options));
-  options.split_batch = true;
-  EXPECT_EQ(
-      refused(),
-      "train: --zero 2 sums the gradients of a block when its backward is done, and needs one that runs "
-      "alone; got --split-batch too, which runs several micro-batches at once");
+  for (const int64_t stage : {2, 3}) {
+    options.zero = stage;
+    options.split_batch = false;
+    EXPECT_NO_THROW(validate(options));
+    options.split_batch = true;
+    EXPECT_EQ(refused(),
+              "train: --zero 2 and 3 sum the gradients of a block when its backward is done, and need one "
+              "that runs "
+              "alone; got --split-batch too, which runs several micro-batches at once");
+  }
 }
 
 }  // namespace

@@ -306,7 +306,7 @@ TEST(Pipelines, StagesNeedALayerEach) {
   options.dp = 2, options.zero = 2;
   EXPECT_EQ(
       test::error_text([&] { Job{options}; }),
-      "train: --zero 2 sums the gradients of a block when its backward is done, and needs one that runs "
+      "train: --zero 2 and 3 sum the gradients of a block when its backward is done, and need one that runs "
       "alone; got --pp 2 too, which runs several micro-batches at once");
 }
 

@@ -98,6 +98,31 @@ TEST_P(Zero, ShardedGradientsHaveTheSameBitsWithAMicroBatchForEachReplica) {
   }
 }
 
+TEST_P(Zero, ShardedWeightsHaveTheBitsOfShardedGradients) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch, GetParam().family);
+  options.dtype = GetParam().dtype;
+  for (const auto& [dp, tp, is_frozen] :
+       {std::tuple(2, 1, false), std::tuple(3, 2, false), std::tuple(2, 4, false), std::tuple(3, 1, true)}) {
+    options.dp = dp, options.tp = tp;
+    options.freeze = is_frozen ? std::vector<std::string>{"*.1.*"} : std::vector<std::string>{};
+    const std::string name = std::to_string(dp) + "x" + std::to_string(tp) + (is_frozen ? "-frozen-" : "-");
+    SCOPED_TRACE(name);
+    TestRun of_gradients, of_weights;
+    options.zero = 2;
+    const auto expected = saved_run(options, scratch, name + "zero-2", of_gradients);
+    options.zero = 3;
+    options.verify = true;  // changes nothing
+    const auto saved = saved_run(options, scratch, name + "zero-3", of_weights);
+    options.verify = false;
+    for (size_t i = 0; i < of_gradients.records.size(); ++i) {
+      EXPECT_EQ(of_weights.records[i].loss, of_gradients.records[i].loss);
+      EXPECT_EQ(of_weights.records[i].grad_norm, of_gradients.records[i].grad_norm);
+    }
+    for (const char* step : {"step-1", "step-3"}) expect_same_files(saved / step, expected / step);
+  }
+}
+
 TEST_P(Zero, EveryMeshSavesTheSameFilesBeforeTheFirstStep) {
   const Scratch scratch;
   TrainOptions options = run_options(scratch, GetParam().family);
@@ -115,7 +140,7 @@ TEST_P(Zero, EveryMeshSavesTheSameFilesBeforeTheFirstStep) {
   const auto expected = saved("one");
   for (options.dp = 1; options.dp <= 8; ++options.dp) {
     for (options.tp = 1; options.ranks() <= 8; ++options.tp) {
-      for (options.zero = 0; options.zero <= 2; ++options.zero) {
+      for (options.zero = 0; options.zero <= 3; ++options.zero) {
         const std::string name = std::to_string(options.dp) + "x" + std::to_string(options.tp) + "x" +
                                  std::to_string(options.zero);
         SCOPED_TRACE(name);
@@ -151,7 +176,7 @@ TEST(ZeroResumes, AtOtherMeshesWithTheSameLosses) {
   };
   for (const auto& [dp, tp, zero, shared_weights] :
        {Resumed{1, 1, 1, "auto"}, Resumed{2, 3, 1, "off"}, Resumed{3, 2, 2, "auto"}, Resumed{5, 1, 1, "auto"},
-        Resumed{2, 4, 0, "off"}}) {
+        Resumed{2, 4, 0, "off"}, Resumed{4, 2, 3, "off"}}) {
     SCOPED_TRACE("resumed at dp " + std::to_string(dp) + " tp " + std::to_string(tp));
     options.dp = dp, options.tp = tp, options.zero = zero, options.shared_weights = shared_weights;
     const TestRun resumed = run_job(options);
@@ -223,6 +248,11 @@ TEST(ZeroStates, GradientsAreNotSplitWithoutOptimizerStates) {
     EXPECT_EQ(
         test::error_text(made),
         "DataParallel: sharded gradients need replicas that split optimizer states; got whole replicas");
+    EXPECT_EQ(test::error_text([&] {
+                parallel::DataParallel(weights.specs<nn::Invariant>(), mesh.group("dp"),
+                                       parallel::Replication::sharded);
+              }),
+              "DataParallel: sharded weights need the parameters in parts; got one list");
   });
 }
 
