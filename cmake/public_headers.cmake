@@ -81,6 +81,7 @@ set(SHARDWISE_PUBLIC_HEADERS
   config/quantization.h
 
   model/decoder.h
+  model/decoder_weights.h
 
   checkpoint/checkpoint.h
 
