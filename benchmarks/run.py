@@ -86,20 +86,24 @@ def axes(rounds, steps):
 def axes_in(dtype, rounds, steps):
     ours, peer = str(BUILD / "benchmarks" / "bench_train_step"), [sys.executable, str(ROOT / "benchmarks" / "peers.py")]
     dp = Candidate("shardwise DP=2", [ours, "dp", dtype], 2, 1)
+    zero3 = Candidate("shardwise DP=2, ZeRO 3", [ours, "zero3", dtype], 2, 1)
     sp = Candidate("shardwise TP=2+SP", [ours, "sp", dtype], 2, 1)
-    peers, ratios, note = [], [("ours TP=2+SP / ours DP=2", sp, dp, 0.98)], ""
+    peers, ratios, note = [], [("ours TP=2+SP / ours DP=2", sp, dp, 0.98), ("ours DP=2, ZeRO 3 / ours DP=2", zero3, dp, None)], ""
     if dtype == "bf16" and "avx512f" not in pathlib.Path("/proc/cpuinfo").read_text():
         note = "PyTorch is not timed: without AVX-512 its products in bf16 take minutes a step.\n"
     else:
         for name, kind, target in (("PyTorch DDP, Gloo", "ddp", 1.5), ("PyTorch FSDP2, Gloo", "fsdp", 2.0)):
             peers.append(Candidate(name, [*peer, kind, dtype], 2, 1))
             ratios.append((f"{name} / ours DP=2", peers[-1], dp, target))
-    interleave([dp, sp, *peers], rounds, steps)
+            if kind == "fsdp":
+                ratios.append((f"{name} / ours DP=2, ZeRO 3", peers[-1], zero3, None))
+    candidates = [dp, zero3, sp, *peers]
+    interleave(candidates, rounds, steps)
     spent, waited = (share_of_step(dp, key, rounds * steps) for key in ("busy_s", "waiting_s"))
-    return (report(f"Training step of train_step on two ranks of one thread, {dtype}", [dp, sp, *peers], ratios)
+    return (report(f"Training step of train_step on two ranks of one thread, {dtype}", candidates, ratios)
             + f"\nCollectives of ours DP=2: {spent - waited:.1%} of a step (target: 3 %), besides {waited:.1%} waiting for the other "
             f"replica, which computes for longer in that step. {note}\n"
-            + "\n| candidate | memory of a rank |\n|---|---|" + memory_in_axes([dp, sp, *peers])
+            + "\n| candidate | memory of a rank |\n|---|---|" + memory_in_axes(candidates)
             + "\n\nMemory of a rank is resident memory, at its peak and without what the process has before the model; in ours a page that both "
             "ranks share counts half for each. Target: at most 0.7x FSDP2's.\n")
 
