@@ -226,10 +226,13 @@ at::Tensor Trainer::run_micro_batches_() {
 
 void Trainer::join_micro_batches_(int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    const size_t parts = model_.parts.parts.size();
-    for (size_t part = 0; part < parts; ++part) data_parallel_.begin_part_(part);
-    for (size_t part = parts; part > 0; --part) data_parallel_.finish_part_(part - 1);
+    join_forward_();
+    for (size_t part = model_.parts.parts.size(); part > 0; --part) data_parallel_.finish_part_(part - 1);
   }
+}
+
+void Trainer::join_forward_() {
+  for (size_t part = 0; part < model_.parts.parts.size(); ++part) data_parallel_.begin_part_(part);
 }
 
 void Trainer::zero_gradients_() {
@@ -321,10 +324,14 @@ double Trainer::evaluate() {
   const int64_t available = job_.windows().validation_count();
   // The product of the flags alone may overflow.
   const int64_t windows = std::min(available, std::min(available, o.eval_batches) * o.batch_size);
+  const int64_t replicas = mesh_.size(kDataAxis), own = mesh_.coordinate(kDataAxis);
   double loss = 0;
-  int64_t number = 0;
-  for (int64_t first = 0; first < windows; first += o.batch_size) {
-    if (number++ % mesh_.size(kDataAxis) != mesh_.coordinate(kDataAxis)) continue;
+  for (int64_t round = 0; round * replicas * o.batch_size < windows; ++round) {
+    const int64_t first = (round * replicas + own) * o.batch_size;
+    if (first >= windows) {
+      join_forward_();
+      continue;
+    }
     const Batch batch =
         validation_batch(job_.windows(), first, std::min<int64_t>(o.batch_size, windows - first));
     const nn::Step step = make_step(kernels::RandomKey::of(0));

@@ -66,6 +66,8 @@ class Trainer {
   void sum_parts_down_to_(int64_t first);
   /// Takes part in the gathers and sums of `count` micro-batches that only other replicas have.
   void join_micro_batches_(int64_t count);
+  /// Takes part in the gathers of a forward that only other replicas run.
+  void join_forward_();
   /// Sums and clips the gradients, runs AdamW, zeroes the gradients, and with --verify compares replicas.
   /// Here the host waits for the device. Takes the replica's part of the loss. Returns the step's loss, and
   /// the norm before clipping.
