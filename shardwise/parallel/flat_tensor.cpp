@@ -69,18 +69,18 @@ void assign_values(const at::Tensor& flat, const std::vector<ParameterPtr>& para
     parameters[i]->value = values[i].detach().requires_grad_(parameters[i]->value.requires_grad());
 }
 
-std::vector<at::Tensor> rows_of_flat(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters,
-                                     const OwnedRows& owned) {
-  std::vector<at::Tensor> parts;
+void assign_owned_rows(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters,
+                       const OwnedRows& owned, at::Tensor Parameter::*which) {
   int64_t begin = 0;
   for (const ParameterPtr& parameter : parameters) {
+    const base::Range rows = owned.of(*parameter);
     std::vector<int64_t> shape = parameter->value.sizes().vec();
     const int64_t row = shape[0] == 0 ? 0 : parameter->value.numel() / shape[0];
-    shape[0] = owned.of(*parameter).size();
-    parts.push_back(flat.narrow(/*dim=*/0, begin, shape[0] * row).view(shape));
-    begin += shape[0] * row;
+    shape[0] = rows.size();
+    (*parameter).*which = flat.narrow(/*dim=*/0, begin, rows.size() * row).view(shape);
+    parameter->owned_begin = rows.begin;
+    begin += rows.size() * row;
   }
-  return parts;
 }
 
 }  // namespace shardwise::parallel

@@ -30,8 +30,9 @@ std::vector<at::Tensor> parts_of_flat(const at::Tensor& flat, const std::vector<
 /// Makes the value of each parameter its part of `flat`; the values are lost.
 void assign_values(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters);
 
-/// As parts_of_flat, of the rows that this rank owns.
-std::vector<at::Tensor> rows_of_flat(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters,
-                                     const OwnedRows& owned);
+/// Makes owned_value or owned_grad, `which`, of each parameter its part of `flat`, which has the rows that
+/// this rank owns, in the order of the parameters and without gaps.
+void assign_owned_rows(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters,
+                       const OwnedRows& owned, at::Tensor Parameter::*which);
 
 }  // namespace shardwise::parallel

@@ -37,16 +37,6 @@ std::vector<at::Tensor> buffers_of(const std::vector<std::vector<ParameterPtr>>&
   return buffers;
 }
 
-/// Makes owned_grad of each parameter a part of `owned`, which has the rows of all in their order.
-void divide_owned(const at::Tensor& owned, const std::vector<ParameterPtr>& parameters,
-                  const OwnedRows& rows) {
-  const std::vector<at::Tensor> parts = rows_of_flat(owned, parameters, rows);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i]->owned_grad = parts[i];
-    parameters[i]->owned_begin = rows.of(*parameters[i]).begin;
-  }
-}
-
 }  // namespace
 
 ShardedGradients::ShardedGradients(const ParameterParts& parts, const OwnedRows& owned,
@@ -62,7 +52,7 @@ ShardedGradients::ShardedGradients(const ParameterParts& parts, const OwnedRows&
     for (size_t j = 0; j < gradients.size(); ++j) trained[i][j]->main_grad = gradients[j];
     const base::Split& owners = owned.elements()[i];
     const at::Tensor sums = at::zeros({owners.range(group.rank()).size()}, buffers[i].options());
-    divide_owned(sums, trained[i], owned);
+    assign_owned_rows(sums, trained[i], owned, &Parameter::owned_grad);
     parts_.push_back({buffers[i], sums, owners});
   }
 }

@@ -47,16 +47,6 @@ std::vector<std::vector<Place>> places_of(const std::vector<ParamSpecs>& parts, 
   return places;
 }
 
-/// Makes owned_value of each parameter a part of `owned`, which has the rows of all in their order.
-void divide_owned_weights(const at::Tensor& owned, const std::vector<ParameterPtr>& parameters,
-                          const OwnedRows& rows) {
-  const std::vector<at::Tensor> parts = rows_of_flat(owned, parameters, rows);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i]->owned_value = parts[i];
-    parameters[i]->owned_begin = rows.of(*parameters[i]).begin;
-  }
-}
-
 }  // namespace
 
 ShardedWeights::ShardedWeights(const ParameterParts& parts, const OwnedRows& owned, const comm::Group& group)
@@ -78,7 +68,7 @@ ShardedWeights::ShardedWeights(const ParameterParts& parts, const OwnedRows& own
       const at::Tensor buffer = buffers[buffers_.buffer_of(part)].narrow(/*dim=*/0, begin, owners.size());
       const at::Tensor kept = group.empty({owners.range(group.rank()).size()}, dtype);
       assign_values(buffer, parameters);
-      divide_owned_weights(kept, parameters, owned);
+      assign_owned_rows(kept, parameters, owned, &Parameter::owned_value);
       if (owners.size() > 0) pieces.push_back({buffer, kept, owners});
     }
   }
