@@ -14,8 +14,7 @@ namespace shardwise::doctor {
 /// states. Loss and norm of each step, and in the end every weight and moment of each rank must be those of
 /// one rank, to 1e-10; in the groups that `connect` makes, ranks must have the places that the mesh says.
 /// Collective; the inputs are written. Returns a check for each run, the last one the first that failed,
-/// complete on rank 0. Cost: a few MB of
-/// memory, the model on every rank.
+/// complete on rank 0. Cost: a few MB of memory, the model on every rank.
 std::vector<Check> run_mesh_checks(const TrainingSmokeTest& smoke_test, const comm::Group& group,
                                    const comm::Mesh::Connect& connect);
 

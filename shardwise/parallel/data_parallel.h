@@ -73,6 +73,8 @@ class DataParallel {
 
   /// Returns what the replicas split; whole if there is one.
   Replication replication() const { return replication_; }
+  /// Returns the groups of the replicas that share weights on each host; nullopt if they do not, or all do.
+  const std::optional<HostGroups>& hosts() const { return hosts_; }
   /// Returns the rows that this rank counts in norms and writes to checkpoints: each is owned by one replica.
   const OwnedRows& owned() const { return owned_; }
   /// Returns the rows that this rank updates, of which its optimizer has the states: all if they are whole.

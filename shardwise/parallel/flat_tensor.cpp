@@ -63,6 +63,12 @@ std::vector<at::Tensor> parts_of_flat(const at::Tensor& flat, const std::vector<
   return parts;
 }
 
+int64_t aligned_like(int64_t like, int64_t at) {
+  constexpr int64_t kLine = 32;  // elements, of 64 or more bytes
+  const int64_t lines = (at - like % kLine + kLine - 1) / kLine;
+  return lines * kLine + like % kLine;
+}
+
 void assign_values(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters) {
   const std::vector<at::Tensor> values = parts_of_flat(flat, parameters);
   for (size_t i = 0; i < parameters.size(); ++i)

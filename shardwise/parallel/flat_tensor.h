@@ -27,6 +27,11 @@ at::ScalarType value_dtype(const std::vector<ParamSpecs>& parts);
 /// Returns for each parameter, in their order and without gaps, its part of `flat` in the shape of its shard.
 std::vector<at::Tensor> parts_of_flat(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters);
 
+/// Returns the first element from `at` on that is at the same place in a cache line as element `like`.
+/// Tensors that use a buffer in turn begin where they would if all were one tensor, because sums of BLAS
+/// depend on the alignment.
+int64_t aligned_like(int64_t like, int64_t at);
+
 /// Makes the value of each parameter its part of `flat`; the values are lost.
 void assign_values(const at::Tensor& flat, const std::vector<ParameterPtr>& parameters);
 

@@ -10,10 +10,6 @@
 namespace shardwise::parallel {
 namespace {
 
-/// The elements of 64 or more bytes, a cache line. Each part begins in the buffer where it would begin in a
-/// line if all were one tensor, because sums of BLAS depend on the alignment.
-constexpr int64_t kLine = 16;
-
 at::Tensor zeroed(const comm::Group& group, int64_t elements, at::ScalarType dtype) {
   at::Tensor buffer = group.empty({elements}, dtype);
   return buffer.zero_();
@@ -22,17 +18,20 @@ at::Tensor zeroed(const comm::Group& group, int64_t elements, at::ScalarType dty
 /// Returns where the main gradients of each part are.
 std::vector<at::Tensor> buffers_of(const std::vector<std::vector<ParameterPtr>>& parts, bool is_first_tied,
                                    const comm::Group& group, at::ScalarType dtype) {
-  std::vector<int64_t> elements;
-  for (const std::vector<ParameterPtr>& parameters : parts) elements.push_back(local_elements(parameters));
-  const int64_t largest = *std::max_element(elements.begin() + (is_first_tied ? 1 : 0), elements.end());
-  const at::Tensor shared = zeroed(group, largest + kLine, dtype);
+  std::vector<base::Range> places;
+  int64_t all = 0, largest = 0;  // elements
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t elements = local_elements(parts[i]), begin = aligned_like(all, 0);
+    places.push_back({begin, begin + elements});
+    if (i > 0 || !is_first_tied) largest = std::max(largest, places[i].end);
+    all += elements;
+  }
+  const at::Tensor shared = zeroed(group, largest, dtype);
   std::vector<at::Tensor> buffers;
-  int64_t begin = 0;  // in one tensor of all
-  for (size_t i = 0; i < elements.size(); ++i) {
-    const bool is_apart = is_first_tied && i == 0;
-    buffers.push_back(is_apart ? zeroed(group, elements[i], dtype)
-                               : shared.narrow(/*dim=*/0, begin % kLine, elements[i]));
-    begin += elements[i];
+  for (const base::Range& place : places) {
+    const bool is_apart = is_first_tied && buffers.empty();
+    buffers.push_back(is_apart ? zeroed(group, place.size(), dtype)
+                               : shared.narrow(/*dim=*/0, place.begin, place.size()));
   }
   return buffers;
 }

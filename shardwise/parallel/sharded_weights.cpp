@@ -8,10 +8,6 @@
 namespace shardwise::parallel {
 namespace {
 
-/// The elements of 64 or more bytes, a cache line. Weights begin in a buffer where they would begin in a line
-/// if all were one tensor (FlatWeights), because sums of BLAS depend on the alignment.
-constexpr int64_t kWeightLine = 32;
-
 /// Where the trained or the frozen parameters of a part are.
 struct Place {
   std::vector<ParameterPtr> parameters;
@@ -19,12 +15,6 @@ struct Place {
   int64_t begin;  // in the buffer of the part
   int64_t end() const { return begin + owners.size(); }
 };
-
-/// Returns the first element from `at` on that has the offset in a line of element `like`.
-int64_t aligned_like(int64_t like, int64_t at) {
-  const int64_t lines = (at - like % kWeightLine + kWeightLine - 1) / kWeightLine;
-  return lines * kWeightLine + like % kWeightLine;
-}
 
 int64_t trained_elements(const OwnedRows& owned) {
   int64_t elements = 0;

@@ -30,9 +30,9 @@ config::Stages stages_of(const TrainOptions& options);
 /// Returns the schedule that --pp-schedule names.
 base::PipelineSchedule pipeline_schedule_of(const TrainOptions& options);
 
-/// Returns the replicas of this rank's host and those of the other hosts, if the former share weights:
-/// replicas that split states are on different hosts, at least two on each, as many on each, and neighbors in
-/// the mesh. Else nullopt. The groups are those of the run's mesh.
+/// Returns the data-parallel groups by host if replicas share weights on each host: --zero and
+/// --shared-weights allow it, and every host has as many replicas, at least two, as neighbors in the mesh.
+/// Else, and on one host, nullopt. connect_mesh has connected the groups.
 std::optional<parallel::HostGroups> host_groups(const TrainOptions& options, const comm::Mesh& mesh);
 
 /// Returns what the replicas of a run split. Replicas of different hosts share weights only if each host has

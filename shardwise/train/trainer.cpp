@@ -93,10 +93,10 @@ std::unique_ptr<model::DecoderWeights> new_weights(const Job& job, const comm::M
 }
 
 parallel::DataParallel make_data_parallel(const BoundModel& model, const TrainOptions& options,
-                                          const comm::Mesh& mesh,
-                                          const std::optional<parallel::HostGroups>& hosts) {
+                                          const comm::Mesh& mesh) {
   const comm::Group& replicas = mesh.group(kDataAxis);
   const parallel::Replication replication = replication_of(options, mesh);
+  const std::optional<parallel::HostGroups> hosts = host_groups(options, mesh);
   if (options.zero >= 2) return {model.parts, replicas, replication, hosts};
   return {model.specs, replicas, replication, hosts};
 }
@@ -122,8 +122,7 @@ Trainer::Trainer(const Job& job, const comm::Mesh& mesh)
       weights_(new_weights(job, mesh)),
       model_(bind_to_residual_stream(*weights_, job.options().sequence_parallel)),
       stage_(model_, *weights_, mesh_.group(kPipelineAxis)),
-      hosts_(host_groups(job.options(), mesh_)),
-      data_parallel_(make_data_parallel(model_, job.options(), mesh_, hosts_)),
+      data_parallel_(make_data_parallel(model_, job.options(), mesh_)),
       load_cost_(load_or_initialize_()),
       optimizer_(weights_->used_parameters(), adamw_options(job.options()), data_parallel_.updated()),
       schedule_(Schedule::of(job.options())),
@@ -298,7 +297,7 @@ StepHealth Trainer::update_(at::Tensor loss, double learning_rate,
 StepRecord Trainer::step(const std::function<void()>& before_update) {
   const base::ProfiledOp profiled("step");
   const base::Stopwatch watch;
-  const MeshCounters before = counters_of(mesh_, hosts_);
+  const MeshCounters before = counters_of(mesh_, data_parallel_.hosts());
   StepRecord record;
   const at::Tensor loss = run_micro_batches_();
   sequences_ += job_.options().batch_size * job_.options().grad_accum;
@@ -310,8 +309,9 @@ StepRecord Trainer::step(const std::function<void()>& before_update) {
   record.tokens = sequences_ * job_.options().seq_len;
   record.step_ms = watch.milliseconds();
   record.tokens_per_s = static_cast<double>(tokens_per_step()) / record.step_ms * 1e3;
-  record.usage = comm::gather_values(usage_since(before, counters_of(mesh_, hosts_), record.step_ms, mesh_),
-                                     world_of(mesh_));
+  record.usage = comm::gather_values(
+      usage_since(before, counters_of(mesh_, data_parallel_.hosts()), record.step_ms, mesh_),
+      world_of(mesh_));
   if (replica().size() == 1) return record;
   record.overlap = overlap_.current() == parallel::Overlap::on ? "on" : "off";
   overlap_.record(record.largest_usage().step_ns);

@@ -95,7 +95,6 @@ class Trainer {
   std::unique_ptr<model::DecoderWeights> weights_;
   BoundModel model_;
   StageRunner stage_;
-  std::optional<parallel::HostGroups> hosts_;
   parallel::DataParallel data_parallel_;
   std::optional<checkpoint::LoadCost> load_cost_;
   AdamW optimizer_;
