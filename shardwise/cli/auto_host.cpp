@@ -87,15 +87,9 @@ void refuse_unplanned(const std::string& command, bool is_given, const char* fla
                     " [SW0791]");
 }
 
-std::vector<int64_t> ranks_of_choice(const std::string& command, const config::Config& config,
-                                     std::optional<int64_t> pinned) {
-  if (pinned) {
-    config::check_ranks(command, config, *pinned);
-    return {*pinned};
-  }
+int64_t most_ranks_of_choice() {
   const launch::AvailableCpus& cpus = launch::available_cpus();
-  return plan::ranks_to_compare(std::min({cpus.cores, cpus.quota, comm::shm::kMaxRanks}),
-                                config.num_attention_heads);
+  return std::min({cpus.cores, cpus.quota, comm::shm::kMaxRanks});
 }
 
 plan::Host host_of(const std::string& command, const std::vector<int64_t>& ranks, const AutoOptions& o) {

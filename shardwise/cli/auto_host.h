@@ -26,10 +26,8 @@ bool has_to_choose(const std::string& command, const AutoOptions& options, const
 /// Errors: c10::ValueError if `flag`, whose times plan/ does not have, is given.
 void refuse_unplanned(const std::string& command, bool is_given, const char* flag);
 
-/// Returns the numbers of ranks that --auto compares for a model: `pinned`, or those that this process's
-/// cores and the model's heads allow. Errors: those of config::check_ranks.
-std::vector<int64_t> ranks_of_choice(const std::string& command, const config::Config& config,
-                                     std::optional<int64_t> pinned);
+/// Returns the most ranks that --auto starts on this process's cores.
+int64_t most_ranks_of_choice();
 
 /// Returns the host for these numbers of ranks. Measures those that no file has, and saves them. Errors:
 /// c10::ValueError if there is no directory to save in; c10::Error if a measurement fails.

@@ -102,9 +102,7 @@ nlohmann::ordered_json to_json(const StepTimes& times) {
           {"planned_compute_seconds", planned([&] {
              return times.planned->compute + times.planned->optimizer + times.planned->bubble;
            })},
-          {"planned_communication_seconds", planned([&] {
-             return times.planned->tensor_parallel + times.planned->pipeline + times.planned->data_parallel;
-           })},
+          {"planned_communication_seconds", planned([&] { return times.planned->communication(); })},
           {"planned_machine", planned([&] { return times.machine; })},
           {"measured_step_seconds", median ? Json(*median) : Json()}};
 }

@@ -350,15 +350,17 @@ int train_command(const Call& call) {
   add_step_flags(flags, options);
   add_optimizer_flags(flags, options);
   add_rank_flags(flags, options, dp, pp_layers, ranks);
-  add_auto_flags(flags, automatic, "--tp, --sequence-parallel and --recompute");
+  add_auto_flags(
+      flags, automatic,
+      "--tp, --pp, --virtual-stages, --dp, --sequence-parallel, --recompute and, unless --grad-accum is "
+      "given, the micro-batches of a step's --batch-size x --grad-accum sequences");
   add_result_flags(flags, options, json);
   if (!flags.parse(call.arguments)) return 0;
   validate("train", ranks);
   if (pp_layers) options.pp_layers = pp_layers_of("train", *pp_layers);
   std::vector<std::string> argv = call.argv;
   if (has_to_choose("train", automatic, ranks.device)) {
-    refuse_unplanned("train", dp.value_or(1) > 1, "--dp above 1");
-    refuse_unplanned("train", options.pp > 1, "--pp above 1");
+    options.dp = dp.value_or(1);
     std::ranges::copy(choose_(options, flags, automatic), std::back_inserter(argv));
   } else {
     options.dp = dp.value_or(replicas_left(options.tp * options.pp));

@@ -24,20 +24,18 @@ int64_t Host::bytes_of_rank(int64_t ranks) const {
   return std::min(rank_cap.value_or(share), share);
 }
 
-std::vector<int64_t> ranks_to_compare(int64_t cores, int64_t heads) {
-  const int64_t most = std::max<int64_t>(std::min(cores, heads), 1);
+std::vector<int64_t> ranks_to_compare(int64_t most) {
   std::vector<int64_t> ranks;
   for (int64_t count = 1; count < most; count *= 2) ranks.push_back(count);
-  ranks.push_back(most);
+  ranks.push_back(std::max<int64_t>(most, 1));
   return ranks;
 }
 
-SearchResult search_host(const TrainingTask& task, const Host& host, Pins pins) {
+SearchResult search_host(const TrainingTask& task, const Host& host, const Pins& pins) {
   SearchResult all;
   TrainingTask of_ranks = task;
   for (const auto& [ranks, machine] : host.machines) {
     of_ranks.ranks = ranks;
-    pins.tp = ranks;
     add(all, search(of_ranks, machine, pins, host.bytes_of_rank(ranks)));
   }
   std::ranges::stable_sort(all.plans, {}, [](const TrainingPlan& plan) { return plan.time.total(); });

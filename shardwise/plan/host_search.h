@@ -21,13 +21,13 @@ struct Host {
   int64_t bytes_of_rank(int64_t ranks) const;
 };
 
-/// Returns the numbers of ranks to compare: the powers of two up to the smaller of `cores` and `heads`, and
-/// that itself.
-std::vector<int64_t> ranks_to_compare(int64_t cores, int64_t heads);
+/// Returns the numbers of ranks to compare: the powers of two up to `most`, and that itself; 1 if that is
+/// less.
+std::vector<int64_t> ranks_to_compare(int64_t most);
 
-/// Tries the step of `task` with each number of ranks that `host` was measured with, all in tensor
-/// parallelism; task.ranks is ignored. Pins of other axes must not be set. Errors: those of search.
-SearchResult search_host(const TrainingTask& task, const Host& host, Pins pins);
+/// Tries the step of `task` with each number of ranks that `host` was measured with, over all axes;
+/// task.ranks is ignored. Errors: those of search.
+SearchResult search_host(const TrainingTask& task, const Host& host, const Pins& pins);
 /// Tries generation with each number of ranks, of one replica. Errors: those of search.
 InferenceSearchResult search_host(const InferenceTask& task, const Host& host);
 

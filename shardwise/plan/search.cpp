@@ -121,6 +121,11 @@ class Search {
     if (pins_.zero && !splits_over_stages(degrees.pp, *pins_.zero))
       return refuse(degrees,
                     "zero 2 and 3 need pp 1: each micro-batch in flight would reduce or gather anew");
+    if (pins_.chunks > 1 && !has_interleaved_schedule(degrees, *pins_.chunks))
+      return refuse(degrees,
+                    fmt::format("{} chunks a stage need blocks that {} divides, and a multiple of {} "
+                                "micro-batches",
+                                *pins_.chunks, degrees.pp * *pins_.chunks, degrees.pp));
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
       for (const ZeroStage zero :
            {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights})
@@ -136,7 +141,7 @@ class Search {
       for (const int64_t chunks : divisors(task_.config.num_hidden_layers / degrees.pp)) {
         degrees.has_sequence_parallel = sp;
         degrees.chunks = chunks;
-        if (is_schedule(degrees)) try_one(degrees);
+        if (allows(pins_.chunks, chunks) && is_schedule(degrees)) try_one(degrees);
       }
     }
   }
@@ -161,12 +166,12 @@ class Search {
     if (task_.config.experts && !degrees.has_sequence_parallel) return false;
     if (degrees.splits_batch && !can_split_batch(degrees)) return false;
     if (!splits_over_stages(degrees.pp, degrees.zero)) return false;
-    return degrees.chunks == 1 || (degrees.pp > 1 && has_interleaved_schedule(degrees));
+    return degrees.chunks == 1 || has_interleaved_schedule(degrees, degrees.chunks);
   }
 
   /// Chunks of equal size, and micro-batches in groups of pp (Narayanan et al. 2021).
-  bool has_interleaved_schedule(const Degrees& degrees) const {
-    return task_.config.num_hidden_layers % (degrees.pp * degrees.chunks) == 0 &&
+  bool has_interleaved_schedule(const Degrees& degrees, int64_t chunks) const {
+    return degrees.pp > 1 && task_.config.num_hidden_layers % (degrees.pp * chunks) == 0 &&
            degrees.micro_batches(task_.batch_size) % degrees.pp == 0;
   }
 

@@ -14,6 +14,7 @@ struct Pins {
   std::optional<int64_t> dp;                // data parallelism
   std::optional<int64_t> ep;                // expert parallelism
   std::optional<int64_t> micro_batch_size;  // sequences
+  std::optional<int64_t> chunks;            // of a stage's blocks
   std::optional<ZeroStage> zero;            // what data-parallel ranks split
   std::optional<Recompute> recompute;       // what backward recomputes
   std::optional<bool> sequence_parallel;    // without effect at tp 1

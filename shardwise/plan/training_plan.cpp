@@ -82,10 +82,13 @@ class Stage {
  private:
   MemoryByClass states(const StateBytes& bytes) const {
     const int64_t replicas = degrees_.replicas();
-    return state_memory(of_one_.trained_parameters, bytes, degrees_.zero, replicas) +
-           state_memory(of_one_.parameters - of_one_.trained_parameters, {bytes.weight, 0, 0}, degrees_.zero,
-                        replicas) +
-           state_memory(of_one_.expert_parameters, bytes, degrees_.zero, degrees_.expert_replicas());
+    MemoryByClass all =
+        state_memory(of_one_.trained_parameters, bytes, degrees_.zero, replicas) +
+        state_memory(of_one_.parameters - of_one_.trained_parameters, {bytes.weight, 0, 0}, degrees_.zero,
+                     replicas) +
+        state_memory(of_one_.expert_parameters, bytes, degrees_.zero, degrees_.expert_replicas());
+    if (task_.shares_weights) all.weights = parts_of(all.weights, degrees_.dp);
+    return all;
   }
 
   /// ZeRO 3 gathers a block's weights while the one before is computed.

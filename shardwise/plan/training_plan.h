@@ -36,8 +36,8 @@ struct TrainingTask {
   int64_t gradient_bytes = 4;        // of main gradients: 4, or 2 as in ZeRO's paper
   bool overlaps_collectives = true;  // of tensor parallelism with products
   bool hides_gradient_sums = true;   // of data parallelism beside the passes of a micro-batch
-  bool shares_weights = false;       // replicas share memory and have one copy: nothing gathers weights
-  FrozenParameters frozen = {};      // of the config
+  bool shares_weights = false;   // replicas have one copy, of which each counts its part; nothing gathers it
+  FrozenParameters frozen = {};  // of the config
   /// Bytes per element of master weights and AdamW's moments.
   int64_t accumulator_bytes() const { return element_bytes < 4 ? 4 : element_bytes; }
   /// Returns what a parameter takes.
@@ -90,11 +90,12 @@ struct StepTime {
   double bubble = 0;            // waiting for the first and the last micro-batches
   double data_parallel = 0;     // collectives that no pass hides
   double optimizer = 0;         // its passes over the model states
-  /// Returns the sum.
-  double total() const {
-    return compute + tensor_parallel + context_parallel + expert_parallel + pipeline + bubble +
-           data_parallel + optimizer;
+  /// Returns the sum of the collectives and messages that nothing hides.
+  double communication() const {
+    return tensor_parallel + context_parallel + expert_parallel + pipeline + data_parallel;
   }
+  /// Returns the sum.
+  double total() const { return communication() + compute + bubble + optimizer; }
 };
 
 /// A way to train, with what it takes.

@@ -14,15 +14,25 @@ constexpr int64_t kHeads = 6;  // of small_byte_config
 
 class Auto : public SavedMachines {
  protected:
-  /// Saves a machine for each number of ranks that is compared on this host; returns the numbers.
-  static std::vector<int64_t> save_all(double seconds_per_call) {
+  /// Saves a machine for each number of ranks that is compared on this host; returns the most ranks that can
+  /// split the heads.
+  static int64_t save_all(double seconds_per_call) {
     const launch::AvailableCpus& cpus = launch::available_cpus();
-    const std::vector<int64_t> ranks = plan::ranks_to_compare(std::min(cpus.cores, cpus.quota), kHeads);
+    const int64_t cores = std::min(cpus.cores, cpus.quota);
+    std::set<int64_t> ranks;
+    for (const int64_t most : {cores, std::min(cores, kHeads)})
+      for (const int64_t count : plan::ranks_to_compare(most)) ranks.insert(count);
     for (const int64_t count : ranks) save(count, seconds_per_call);
-    return ranks;
+    return *std::prev(ranks.upper_bound(kHeads));
   }
   Words train(const Words& more) const {
     Words words = training({"train", "--model-config", scratch_ / "config.json", "--json", "--auto"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  /// Returns the flags of a run whose ranks are tensor parallel and whose step is one micro-batch.
+  Words train_tp(const Words& more) const {
+    Words words = train({"--pp", "1", "--dp", "1", "--grad-accum", "1"});
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -43,15 +53,15 @@ class Auto : public SavedMachines {
 TEST_F(Auto, TakesOneRankWhereCommunicationIsDear) {
   save_all(/*seconds_per_call=*/10);
   const Outcome trained = run(train({})), generated = run(generate({"--prompt", "line", "--auto"}));
-  EXPECT_PRED2(contains, trained.errors, "train: --auto " + tp(1) + ", recompute none: planned ");
+  EXPECT_PRED2(contains, trained.errors, "train: --auto " + tp(1) + ", micro-batches of ");
   EXPECT_EQ(json::parse(trained.output)["ranks"].size(), 1u);
   EXPECT_PRED2(contains, generated.errors, "generate: --auto " + tp(1) + ": planned ");
   EXPECT_EQ(json::parse(generated.output)["tp"], 1);
 }
 
 TEST_F(Auto, TakesTheMostRanksWhereCommunicationIsFree) {
-  const int64_t most = save_all(/*seconds_per_call=*/0).back();
-  const Outcome trained = run(train({})), generated = run(generate({"--prompt", "line", "--auto"}));
+  const int64_t most = save_all(/*seconds_per_call=*/0);
+  const Outcome trained = run(train_tp({})), generated = run(generate({"--prompt", "line", "--auto"}));
   for (const Outcome& outcome : {trained, generated}) {
     EXPECT_PRED2(contains, outcome.errors, tp(most));
     EXPECT_EQ(count(outcome.errors, "chooses tp"), 1u) << outcome.errors;  // and not once more on each rank
@@ -65,12 +75,12 @@ TEST_F(Auto, TakesTheMostRanksWhereCommunicationIsFree) {
 TEST_F(Auto, RunsThePlanThatItNames) {
   save(2, /*seconds_per_call=*/1e-6);
   const std::string report = scratch_ / "report.json";
-  const Outcome outcome = run(train({"--tp", "2", "--report", report}));
+  const Outcome outcome = run(train_tp({"--tp", "2", "--report", report}));
   std::smatch named;
   ASSERT_TRUE(std::regex_search(
       outcome.errors, named,
       std::regex(
-          R"(chooses tp 2 (with|without) sequence parallelism, recompute (\w+): planned (\S+ \S+) a step, \S+ MB a rank; next: tp 2 .*: \S+ m?s, \S+ m?s more \(compute .* ms, collectives .* ms\))")))
+          R"(chooses tp 2 (with|without) sequence parallelism, micro-batches of 2, recompute (\w+): planned (\S+ \S+) a step, \S+ MB a rank; next: tp 2 .*: \S+ m?s, \S+ m?s more \(compute .* ms, communication .* ms\))")))
       << outcome.errors;
   EXPECT_PRED2(contains, outcome.errors, "; planned time: " + named.str(3) + " a step");
   const json figures = json::parse(test::contents(report))["run"];
@@ -85,21 +95,24 @@ TEST_F(Auto, RunsThePlanThatItNames) {
 
 TEST_F(Auto, KeepsTheFlagsThatAreGiven) {
   save(2);
-  const Outcome outcome = run(train({"--tp", "2", "--recompute", "full", "--no-sequence-parallel"}));
-  EXPECT_PRED2(contains, outcome.errors, tp(2) + " without sequence parallelism, recompute full: planned ");
+  const Outcome outcome = run(train_tp({"--tp", "2", "--recompute", "full", "--no-sequence-parallel"}));
+  EXPECT_PRED2(contains, outcome.errors,
+               tp(2) + " without sequence parallelism, micro-batches of 2, recompute full: planned ");
   EXPECT_PRED2(contains, outcome.errors, "; the flags leave no other");
   // In a file too.
   const std::string file = scratch_.put(
-      "flags.json", R"({"auto": true, "tp": 2, "recompute": "selective", "sequence_parallel": true})");
+      "flags.json",
+      R"({"auto": true, "tp": 2, "pp": 1, "dp": 1, "recompute": "selective", "sequence_parallel": true})");
   const Outcome by_file =
       run(training({"train", "--model-config", scratch_ / "config.json", "--json", "--config", file}));
-  EXPECT_PRED2(contains, by_file.errors, tp(2) + " with sequence parallelism, recompute selective");
+  EXPECT_PRED2(contains, by_file.errors, tp(2) + " with sequence parallelism, micro-batches of ");
+  EXPECT_PRED2(contains, by_file.errors, ", recompute selective: planned ");
   EXPECT_EQ(json::parse(by_file.output)["ranks"].size(), 2u);
 }
 
 TEST_F(Auto, MemoryForcesRecomputation) {
   save(1);
-  Words words = train({"--tp", "1", "--batch-size", "64"});
+  Words words = train_tp({"--tp", "1", "--batch-size", "64"});
   std::map<std::string, double> needed;  // by mode, in bytes
   for (const char* mode : {"none", "selective", "full"}) {
     Words pinned = words;
@@ -120,9 +133,28 @@ TEST_F(Auto, MemoryForcesRecomputation) {
 TEST_F(Auto, ResumesWithTheSettingsOfTheCheckpoint) {
   save(2);
   const Outcome outcome = run({"train", "--text", scratch_ / "text", "--resume", model_, "--save", model_,
-                               "--steps", "3", "--auto", "--tp", "2", "--json"});
+                               "--steps", "3", "--auto", "--tp", "2", "--pp", "1", "--dp", "1", "--json"});
   EXPECT_PRED2(contains, outcome.errors, tp(2));
   EXPECT_EQ(json::parse(outcome.output)["step"], 3);
+}
+
+// Each replica has one of the step's two sequences, and so has each rank in an evaluation; the losses are
+// those of one rank.
+TEST_F(Auto, TakesReplicasWhereTheyCallLess) {
+  save_all(/*seconds_per_call=*/1e-5);
+  const std::string report = scratch_ / "report.json";
+  const Words flags{"--pp", "1", "--eval-batches", "3", "--val-fraction", "0.3", "--report", report};
+  const Outcome outcome = run(train(flags));
+  if (launch::available_cpus().cores == 2) {
+    EXPECT_PRED2(contains, outcome.errors, tp(1) + ", dp 2, micro-batches of 1, recompute none: planned ");
+  }
+  const json chosen = json::parse(test::contents(report))["run"];
+  EXPECT_EQ(chosen["tokens_per_step"], 2 * 11);
+  Words words{"train", "--model-config", scratch_ / "config.json", "--json", "--tp", "1"};
+  words.insert(words.end(), flags.begin(), flags.end());
+  const json by_hand = json::parse(run(training(words)).output), by_choice = json::parse(outcome.output);
+  for (const char* loss : {"loss", "val_loss"})
+    EXPECT_NEAR(by_choice[loss].get<double>(), by_hand[loss].get<double>(), 1e-5) << loss;
 }
 
 TEST_F(Auto, LeavesStandardInputToTheRanks) {
@@ -157,6 +189,16 @@ TEST_F(Auto, RefusesWhatItCannotPlan) {
   expect_refused(train({"--memory-cap", "0"}), {"--memory-cap must be in (0, 1e6) GB", "got 0"});
   expect_refused(train({"--tp", "2", "--split-batch", "--no-sequence-parallel"}),
                  {"no planned time", "got --split-batch"});
+  expect_refused(train({"--pp", "2", "--pp-layers", "1,1"}), {"no planned time", "got --pp-layers"});
+  expect_refused(train({"--dtype", "fp64"}), {"no planned time", "got --dtype fp64"});
+  expect_refused(train({"--pp-schedule", "afab"}), {"no planned time", "got --pp-schedule afab"});
+  save(3);
+  expect_refused(train({"--pp", "3"}), {"--pp must be at most the number of layers, 2; got 3"});
+  expect_refused(train({"--tp", "1", "--pp", "1", "--dp", "3", "--grad-accum", "2"}),
+                 {"--auto must be left a split that can run; got tp 1, dp 3",
+                  "dp 3 does not divide the batch of 4 sequences"});
+  expect_refused(train({"--dp", "1000"}), {"from 1 to", "ranks", "got 1000"});
+  expect_refused(train({"--dp", "9223372036854775807", "--grad-accum", "1"}), {"from 1 to", "ranks", "got"});
   expect_refused(generate({"--prompt", "x", "--auto", "--speculate", "2"}), {"got --speculate"});
   for (const char* device : {"emulated", "cuda", "auto"}) {
     const std::string error =

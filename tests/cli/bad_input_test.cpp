@@ -86,7 +86,6 @@ TEST_F(BadInput, MoreRanksThanQueryHeads) {
   expect_refused({{"--dp", "three"}}, {"--dp", "integer", "'three'"});
   expect_refused({{"--dp", "9223372036854775807"}, {"--grad-accum", "1"}}, {"from 1 to", "ranks", "got"});
   expect_refused({{"--dp", "9223372036854775807"}, {"--tp", "3"}}, {"from 1 to", "ranks", "got"});
-  expect_refused({{"--auto", ""}, {"--dp", "2"}}, {"--auto", "--dp above 1"});
 }
 
 TEST_F(BadInput, ModelConfig) {

@@ -35,11 +35,14 @@ TrainingTask training(int64_t batch_size = 4) {
           .element_bytes = 4};
 }
 
-/// Micro-batches of the whole batch.
+/// Tensor parallelism alone, and micro-batches of the whole batch.
 Pins whole_batch(int64_t batch_size = 4) {
-  Pins pins;
-  pins.micro_batch_size = batch_size;
-  return pins;
+  return {.cp = 1, .pp = 1, .dp = 1, .ep = 1, .micro_batch_size = batch_size};
+}
+
+/// The axes that one host's ranks can split, without recomputation.
+Pins trained_axes() {
+  return {.cp = 1, .ep = 1, .zero = ZeroStage::optimizer, .recompute = Recompute::none};
 }
 
 InferenceTask inference() {
@@ -48,12 +51,12 @@ InferenceTask inference() {
 
 TEST(RanksToCompare, ArePowersOfTwoAndTheMost) {
   using Ranks = std::vector<int64_t>;
-  EXPECT_EQ(ranks_to_compare(1, 8), Ranks{1});
-  EXPECT_EQ(ranks_to_compare(0, 8), Ranks{1});
-  EXPECT_EQ(ranks_to_compare(2, 8), (Ranks{1, 2}));
-  EXPECT_EQ(ranks_to_compare(6, 8), (Ranks{1, 2, 4, 6}));
-  EXPECT_EQ(ranks_to_compare(64, 12), (Ranks{1, 2, 4, 8, 12}));
-  EXPECT_EQ(ranks_to_compare(16, 16), (Ranks{1, 2, 4, 8, 16}));
+  EXPECT_EQ(ranks_to_compare(0), Ranks{1});
+  EXPECT_EQ(ranks_to_compare(1), Ranks{1});
+  EXPECT_EQ(ranks_to_compare(2), (Ranks{1, 2}));
+  EXPECT_EQ(ranks_to_compare(6), (Ranks{1, 2, 4, 6}));
+  EXPECT_EQ(ranks_to_compare(12), (Ranks{1, 2, 4, 8, 12}));
+  EXPECT_EQ(ranks_to_compare(16), (Ranks{1, 2, 4, 8, 16}));
 }
 
 TEST(HostSearch, TakesMoreRanksWhereCommunicationIsFree) {
@@ -148,6 +151,49 @@ TEST(HostSearch, KeepsPins) {
   pins.sequence_parallel = true;
   for (const TrainingPlan& plan : search_host(training(), scaling_host({2}, 0), pins).plans)
     EXPECT_TRUE(plan.degrees.has_sequence_parallel);
+}
+
+TEST(HostSearch, TriesEveryAxis) {
+  std::set<std::tuple<int64_t, int64_t, int64_t>> tried;  // tp, pp and dp
+  for (const TrainingPlan& plan : search_host(training(8), scaling_host({1, 2, 4}, 0), trained_axes()).plans)
+    tried.emplace(plan.degrees.tp, plan.degrees.pp, plan.degrees.dp);
+  const std::set<std::tuple<int64_t, int64_t, int64_t>> all{{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2},
+                                                            {4, 1, 1}, {1, 4, 1}, {1, 1, 4}, {2, 2, 1},
+                                                            {2, 1, 2}, {1, 2, 2}};
+  EXPECT_EQ(tried, all);
+}
+
+// Tensor parallelism calls several collectives in each layer and micro-batch; replicas few in a step.
+TEST(HostSearch, TakesReplicasWhereCallsAreDear) {
+  const Degrees best =
+      search_host(training(8), scaling_host({1, 2}, /*seconds_per_call=*/1e-3), trained_axes())
+          .plans[0]
+          .degrees;
+  EXPECT_EQ(best.tp, 1);
+  EXPECT_EQ(best.dp, 2);
+}
+
+// Of the pinned axes' ranks there are only multiples.
+TEST(HostSearch, KeepsPinsOfAxes) {
+  Pins pins = trained_axes();
+  pins.pp = 2;
+  pins.chunks = 2;
+  const SearchResult found = search_host(training(8), scaling_host({2, 4}, 0), pins);
+  std::set<int64_t> replicas;
+  for (const TrainingPlan& plan : found.plans) {
+    EXPECT_EQ(plan.degrees.pp, 2);
+    EXPECT_EQ(plan.degrees.chunks, 2);
+    EXPECT_EQ(plan.degrees.micro_batches(8) % 2, 0);  // of an interleaved schedule
+    replicas.insert(plan.degrees.dp);
+  }
+  EXPECT_EQ(replicas, (std::set<int64_t>{1, 2}));
+  // A replica's one micro-batch cannot interleave.
+  pins.micro_batch_size = 8;
+  const SearchResult none = search_host(training(8), scaling_host({2}, 0), pins);
+  EXPECT_TRUE(none.plans.empty());
+  ASSERT_EQ(none.refused.size(), 1u);
+  EXPECT_EQ(none.refused[0].reason,
+            "2 chunks a stage need blocks that 4 divides, and a multiple of 2 micro-batches");
 }
 
 TEST(HostSearch, RefusesBadInput) {
