@@ -39,11 +39,11 @@ RowRuns RowRuns::even(const std::vector<TensorRows>& tensors, int ranks) {
 }
 
 Range RowRuns::rows(size_t tensor, int rank) const {
-  const auto [rows, row_elements] = tensors_.at(tensor);
-  if (row_elements == 0) return {};
+  const TensorRows& shape = tensors_.at(tensor);
+  if (shape.row_elements == 0) return {};
   const Range run = elements_.range(rank);
   const auto row_of = [&](int64_t element) {
-    return std::clamp<int64_t>((element - begins_[tensor]) / row_elements, 0, rows);
+    return std::clamp<int64_t>((element - begins_[tensor]) / shape.row_elements, 0, shape.rows);
   };
   return {row_of(run.begin), row_of(run.end)};
 }

@@ -67,6 +67,11 @@ auto min_element(Range&& range, Compare compare = {}, Projection projection = {}
   return std::min_element(range.begin(), range.end(), without_projection::projected(compare, projection));
 }
 
+template <class Range>
+auto min(Range&& range) {
+  return *std::min_element(range.begin(), range.end());
+}
+
 template <class Range, class Compare = std::less<>, class Projection = std::identity>
 void sort(Range&& range, Compare compare = {}, Projection projection = {}) {
   std::sort(range.begin(), range.end(), without_projection::projected(compare, projection));
