@@ -37,6 +37,17 @@ void check_split_batch_backend(const TrainOptions& options, const comm::Group& g
       group.size()));
 }
 
+/// Collective. Throws on every rank if the tensor-parallel ranks of any replica cannot do what is asked:
+/// those of one may share memory, and those of another not.
+void check_backends(const TrainOptions& options, const comm::Mesh& mesh) {
+  checkpoint::ValidationErrors errors;
+  errors.collect([&] {
+    check_split_batch_backend(options, mesh.group(kTensorAxis));
+    check_overlap(options.overlap, mesh.group(kTensorAxis));
+  });
+  errors.raise_on_any_rank(world_of(mesh));
+}
+
 /// Collective. Returns rank 0's lock of the directory of --save.
 std::optional<checkpoint::RunLock> lock_save_directory(const Job& job, const comm::Group& group) {
   std::optional<checkpoint::RunLock> lock;
@@ -105,8 +116,7 @@ StepRecord step(Trainer& trainer, const Job& job, base::Profile& profile, Saves&
 Summary run(const Job& job, const comm::Mesh& mesh, const OnStep& on_step, const OnStart& on_start) {
   const TrainOptions& options = job.options();
   const comm::Group& world = world_of(mesh);
-  check_split_batch_backend(options, mesh.group(kTensorAxis));
-  check_overlap(options.overlap, mesh.group(kTensorAxis));
+  check_backends(options, mesh);
   const std::optional<checkpoint::RunLock> lock = lock_save_directory(job, world);
   Trainer trainer(job, mesh);
   if (trainer.load_cost()) log_load(job, *trainer.load_cost(), world);

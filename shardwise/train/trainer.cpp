@@ -12,6 +12,7 @@
 #include "shardwise/base/clock.h"
 #include "shardwise/base/error.h"
 #include "shardwise/base/profile.h"
+#include "shardwise/checkpoint/collective_errors.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/kernels/device.h"
 #include "shardwise/nn/dropout.h"
@@ -134,20 +135,33 @@ Trainer::Trainer(const Job& job, const comm::Mesh& mesh)
 /// Loads or initializes the weights. Returns the cost of loading, or nullopt if they are initialized.
 std::optional<checkpoint::LoadCost> Trainer::load_or_initialize_() {
   const auto& directory = job_.starting_checkpoint();
+  const auto keep = [this](parallel::Parameter& parameter) { data_parallel_.keep_set_(parameter); };
+  const bool sets_weights = data_parallel_.sets_weights();
   checkpoint::LoadStats stats{};
-  if (data_parallel_.sets_weights()) {
-    const auto keep = [this](parallel::Parameter& parameter) { data_parallel_.keep_set_(parameter); };
-    if (directory) stats = checkpoint::load_weights(*directory, *weights_, keep);
-    if (!directory) weights_->initialize_(job_.options().seed, keep);
-  }
+  if (directory)
+    stats = loaded([&] {
+      return sets_weights ? checkpoint::load_weights(*directory, *weights_, keep) : checkpoint::LoadStats{};
+    });
+  if (!directory && sets_weights) weights_->initialize_(job_.options().seed, keep);
   data_parallel_.wait_until_set();
   if (has_stages()) stage_.publish_tied_weight_();
   return directory ? std::optional(checkpoint::cost_of(stats, *weights_, world_of(mesh_))) : std::nullopt;
 }
 
+/// Calls `load`, which checks what the ranks of this replica's stage read. Throws on every rank if it throws
+/// on any: the others would wait for it.
+checkpoint::LoadStats Trainer::loaded(const std::function<checkpoint::LoadStats()>& load) const {
+  checkpoint::LoadStats stats{};
+  checkpoint::ValidationErrors errors;
+  errors.collect([&] { stats = load(); });
+  errors.raise_on_any_rank(world_of(mesh_));
+  return stats;
+}
+
 void Trainer::read_state(const std::filesystem::path& directory) {
   checkpoint::TrainState stored = state();
-  checkpoint::add_(*load_cost_, checkpoint::load_state(directory, stored, *weights_), world_of(mesh_));
+  const auto load = [&] { return checkpoint::load_state(directory, stored, *weights_); };
+  checkpoint::add_(*load_cost_, loaded(load), world_of(mesh_));
   steps_done_ = stored.step;
   sequences_ = stored.sequences;
 }

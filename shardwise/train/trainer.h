@@ -83,6 +83,7 @@ class Trainer {
   std::optional<checkpoint::LoadCost> load_or_initialize_();
   int64_t tokens_per_step() const;
   nn::Step make_step(kernels::RandomKey key) const;
+  checkpoint::LoadStats loaded(const std::function<checkpoint::LoadStats()>& load) const;
   void read_state(const std::filesystem::path& directory);
   checkpoint::TrainState state() const;
 

@@ -165,13 +165,16 @@ class DamagedCheckpoint : public BadInput {
     return argv;
   }
 
-  /// Returns the lines of standard error without those of train's progress, `train: …`, and the planned
-  /// memory that generate prints first.
+  /// Returns the lines of standard error without those of train's progress, `train: …`, and its table of
+  /// replicas, and the planned memory that generate prints first.
   static std::vector<std::string> error_lines(const Program& program) {
     std::vector<std::string> lines;
     std::istringstream errors(program.errors());
     for (std::string line; std::getline(errors, line);) {
-      if (!line.starts_with("train: ") && !line.starts_with("generate: planned ")) lines.push_back(line);
+      const bool is_of_table =
+          line.starts_with(" ") || line.starts_with("all replicas") || line.starts_with("each replica");
+      if (!is_of_table && !line.starts_with("train: ") && !line.starts_with("generate: planned "))
+        lines.push_back(line);
     }
     return lines;
   }
@@ -218,6 +221,33 @@ TEST_F(DamagedCheckpoint, IsNotResumed) {
   for (const Damage& damage : kDamagedState) {
     const std::string directory = damaged("optimizer.safetensors", damage);
     expect_refused_by_ranks("train", training_from("--resume", directory), damage);
+  }
+}
+
+// Only some ranks read the damaged rows: one replica loads the weights, each its own states, and each stage
+// its layers. The others wait for them.
+TEST_F(DamagedCheckpoint, IsRejectedOnEveryMesh) {
+  const std::vector<Arguments> meshes{{{"--tp", "2"}, {"--dp", "2"}},
+                                      {{"--tp", "1"}, {"--dp", "2"}, {"--zero", "3"}},
+                                      {{"--tp", "1"}, {"--pp", "2"}},
+                                      {{"--tp", "2"}, {"--pp", "2"}, {"--shared-weights", "off"}},
+                                      {{"--tp", "1"}, {"--dp", "2"}, {"--pp", "2"}}};
+  constexpr size_t kLastRow = 23;  // of the last replica, on the last stage
+  const Damage of_weight{
+      "NaN", with_number(kNorm, kLastRow, std::nanf("")), {kNorm + " must be finite; got nan"}};
+  const Damage of_state{"NaN of a state",
+                        with_number(kNorm + ".exp_avg", kLastRow, std::nanf("")),
+                        {kNorm + ".exp_avg must be finite; got nan"}};
+  for (const Arguments& mesh : meshes) {
+    const auto on_mesh = [&](Arguments arguments) {
+      for (const auto& [flag, value] : mesh) arguments[flag] = value;
+      arguments["--grad-accum"] = "4";  // enough not to be warned
+      return arguments;
+    };
+    const std::string weights = damaged("model.safetensors", of_weight);
+    expect_refused_by_ranks("train", on_mesh(training_from("--init", weights)), of_weight);
+    const std::string states = damaged("optimizer.safetensors", of_state);
+    expect_refused_by_ranks("train", on_mesh(training_from("--resume", states)), of_state);
   }
 }
 
