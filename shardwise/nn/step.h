@@ -47,10 +47,12 @@ struct Step : parallel::Step {
 /// a batch of one, exceed a cache's capacity, or are combined with padding or dropout.
 void check_step(const Step& step, int64_t b);
 
-/// True if a branch defers its reduction to the next norm: no gradients are recorded, and no op comes between
-/// the reduction and the residual add.
+/// True if a branch defers its reduction to the next norm: no gradients are recorded, no op comes between the
+/// reduction and the residual add, and the branch's bias, which that norm adds, stays: weights that are
+/// gathered part by part do not, because the next part's gather may write over them.
 inline bool defers_reductions(const Step& step) {
-  return !at::GradMode::is_enabled() && step.dropout == 0 && step.recompute == base::Recompute::none;
+  return !at::GradMode::is_enabled() && step.dropout == 0 && step.recompute == base::Recompute::none &&
+         !step.part_begins;
 }
 
 }  // namespace shardwise::nn

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shardwise/comm/c10d_backend.h"
+#include "shardwise/comm/gather_values.h"
 #include "shardwise/comm/group.h"
 #include "shardwise/comm/shm/transport.h"
 #include "tests/comm/threads.h"
@@ -41,7 +42,37 @@ class LateBackend final : public comm::C10dBackend {
         [this, outputs, inputs, options]() mutable { C10dBackend::gather(outputs, inputs, options); });
   }
 
+  // The others run when all earlier calls have, as on a stream.
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override {
+    wait_for_earlier();
+    return C10dBackend::_allgather_base(output, input, options);
+  }
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override {
+    wait_for_earlier();
+    return C10dBackend::allgather(outputs, inputs, options);
+  }
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override {
+    wait_for_earlier();
+    return C10dBackend::reduce_scatter(outputs, inputs, options);
+  }
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override {
+    wait_for_earlier();
+    return C10dBackend::_reduce_scatter_base(output, input, options);
+  }
+  WorkPtr barrier(const c10d::BarrierOptions& options) override {
+    wait_for_earlier();
+    return C10dBackend::barrier(options);
+  }
+
  private:
+  void wait_for_earlier() const {
+    if (last_.valid()) last_.wait();
+  }
+
   WorkPtr later(std::function<void()> call) {
     last_ = std::async(std::launch::async, [before = last_, call = std::move(call)]() mutable {
               if (before.valid()) std::exchange(before, {}).wait();
@@ -58,6 +89,11 @@ inline comm::Group late_group(const std::string& job, int rank, int ranks) {
   const comm::shm::ConnectOptions shm_options = options(job, rank, ranks);
   return comm::Group(c10::make_intrusive<LateBackend>(
       std::make_shared<comm::shm::Transport>(comm::shm::rendezvous(shm_options), rank, shm_options.timeout)));
+}
+
+/// Returns a late group of the ranks of `group`. Collective.
+inline comm::Group late_group(const comm::Group& group) {
+  return late_group(comm::gather_texts(new_job(), group)[0], group.rank(), group.size());
 }
 
 }  // namespace shardwise::testing

@@ -1,6 +1,7 @@
 // Steps of replicas that are split over tensor-parallel ranks, against those of one rank, in fp64.
 #include <cstdio>
 
+#include "tests/parallel/late_backend.h"
 #include "tests/support/error_text.h"
 #include "tests/train/one_rank.h"
 
@@ -161,6 +162,36 @@ TEST(DataParallel, EvaluatesAndResumesOnAnyMesh) {
     const TestRun resumed = run_job(options);
     ASSERT_EQ(resumed.records.size(), 2u);
     for (const StepRecord& record : resumed.records) expect_equal(record);
+  }
+}
+
+// A block's MLP leaves its sum to the next block's norm, which adds its bias: on a backend that works beside
+// the computation the next gather must not write over that bias.
+TEST(DataParallel, EvaluatesShardedWeightsOverALateBackend) {
+  const Scratch scratch;
+  TrainOptions options = run_options(scratch);
+  config::Config config = testing::small_byte_config();
+  config.num_hidden_layers = 4;
+  config.num_key_value_heads = config.num_attention_heads;
+  options.model_config = scratch.put("gpt2.json", config::to_json(testing::as_gpt2(config)));
+  options.val_fraction = 0.3;
+  options.eval_batches = 2;
+  options.eval_every = 1;
+  options.steps = 2;
+  options.dropout = options.attention_dropout = 0;
+  const TestRun reference = run_job(options);
+  options.zero = 3;
+  for (const auto& [dp, tp] : {std::pair(2, 1), std::pair(2, 2), std::pair(3, 1)}) {
+    options.dp = dp, options.tp = tp;
+    const TestRun late =
+        run_job(options, {}, [](const comm::Group& group) { return testing::late_group(group); });
+    ASSERT_EQ(late.records.size(), reference.records.size());
+    for (size_t i = 0; i < late.records.size(); ++i) {
+      EXPECT_NEAR(late.records[i].loss, reference.records[i].loss, kExact * reference.records[i].loss);
+      EXPECT_NEAR(late.records[i].val_loss.value(), reference.records[i].val_loss.value(),
+                  kExact * reference.records[i].loss)
+          << "dp " << dp << " tp " << tp;
+    }
   }
 }
 
