@@ -61,8 +61,9 @@ double excess(const plan::Host& host, const TooLarge& plan) {
 void add_auto_flags(Flags& flags, AutoOptions& o, const std::string& what) {
   flags.on_off("--auto", o.is_on,
                "choose the fastest " + what +
-                   " that this host has memory for, and say which; flags that are given stay. Measures the "
-                   "host first, once, as shardwise bench machine --save does");
+                   " that this host has memory for, and say which; flags that are given stay. Needs --device "
+                   "cpu. On a first use measures the host once for each number of ranks, as shardwise bench "
+                   "machine --save does, each in up to a minute");
   flags.value("--memory-cap GB", o.memory_cap,
               "with --auto: memory that a rank may fill [its part of nine tenths of what is available]");
 }
@@ -99,6 +100,17 @@ plan::Host host_of(const std::string& command, const std::vector<int64_t>& ranks
   host.memory_bytes = std::max(static_cast<int64_t>(kFilledPart * available), ranks.back());
   host.rank_cap = memory_cap_in_bytes(command, o.memory_cap);
   return host;
+}
+
+std::string next_text(const std::string& plan, double seconds, double more, double compute,
+                      double communication) {
+  return fmt::format("; next: {}: {}, {} more (compute {:+.2f} ms, communication {:+.2f} ms)", plan,
+                     in_seconds(seconds), in_seconds(more), 1e3 * compute, 1e3 * communication);
+}
+
+std::string no_next_text(size_t too_large) {
+  if (too_large == 0) return "; the flags leave no other";
+  return fmt::format("; memory does not suffice for the {} other{}", too_large, too_large == 1 ? "" : "s");
 }
 
 void throw_too_large(const std::string& command, const plan::Host& host, const std::vector<TooLarge>& plans) {

@@ -33,6 +33,12 @@ int64_t most_ranks_of_choice();
 /// c10::ValueError if there is no directory to save in; c10::Error if a measurement fails.
 plan::Host host_of(const std::string& command, const std::vector<int64_t>& ranks, const AutoOptions& options);
 
+/// Returns "; next: tp 1: 20.10 ms, 7.80 ms more (compute +8.30 ms, communication -0.50 ms)".
+std::string next_text(const std::string& plan, double seconds, double more, double compute,
+                      double communication);
+/// Returns why there is no second plan, if memory does not suffice for `too_large` others.
+std::string no_next_text(size_t too_large);
+
 /// A plan that does not fit.
 struct TooLarge {
   std::string plan;  // in words

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shardwise/base/log.h"
-#include "shardwise/cli/auto_choice.h"
+#include "shardwise/cli/auto_generation.h"
 #include "shardwise/cli/cache_dtype.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/device_choice.h"
@@ -318,7 +318,7 @@ int generate_command(const Call& call) {
       "generate",
       "Generates text from prompts. A single sequence is streamed; several, and those of a "
       "--batch-file, are printed as one line of JSON each. Once shardwise bench machine --tp N --save has "
-      "measured this host, runs of N ranks begin with their planned time.");
+      "measured this host, runs of N ranks in all (--tp x --pp) begin with their planned time.");
   add_flags(flags, options);
   add_timeout_flag(flags, ranks);
   add_device_flag(flags, ranks);

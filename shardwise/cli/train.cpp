@@ -11,7 +11,7 @@
 #include "shardwise/base/files.h"
 #include "shardwise/base/log.h"
 #include "shardwise/checkpoint/tied_head.h"
-#include "shardwise/cli/auto_choice.h"
+#include "shardwise/cli/auto_training.h"
 #include "shardwise/cli/commands.h"
 #include "shardwise/cli/flags.h"
 #include "shardwise/cli/lists.h"
@@ -24,6 +24,7 @@
 #include "shardwise/cli/train_log.h"
 #include "shardwise/cli/train_progress.h"
 #include "shardwise/cli/train_report.h"
+#include "shardwise/cli/train_workload.h"
 #include "shardwise/comm/gather_values.h"
 #include "shardwise/train/loop.h"
 
@@ -73,8 +74,12 @@ void add_model_flags(Flags& flags, TrainOptions& o) {
 void add_step_flags(Flags& flags, TrainOptions& o) {
   flags.group("Steps");
   flags.value("--seq-len N", o.seq_len, "tokens per sequence [256]");
-  flags.value("--batch-size N", o.batch_size, "sequences per micro-batch [8]");
-  flags.value("--grad-accum N", o.grad_accum, "micro-batches per step, over all replicas [--dp]");
+  flags.value(
+      "--batch-size N", o.batch_size,
+      "sequences per micro-batch; a step has --batch-size x --grad-accum, whatever --dp and --pp [8]");
+  flags.value("--grad-accum N", o.grad_accum,
+              "micro-batches per step, over all replicas; with --pp several times --dp x --pp, or stages are "
+              "idle [--dp, so --dp 2 doubles the step]");
   flags.value("--steps N", o.steps, "steps of the learning-rate schedule [200]");
   flags.value("--stop-after N", o.stop_after, "stop after this step, with the same schedule [--steps]");
   flags.value("--seed N", o.seed, "seed of initial weights, text windows and dropout [0]");
@@ -103,16 +108,16 @@ void add_rank_flags(Flags& flags, TrainOptions& o, std::optional<int64_t>& dp,
       "--pp,--pipeline-model-parallel-size N", o.pp,
       "pipeline stages, each of an equal share of the layers; micro-batches go through them one behind "
       "the other [1]");
-  flags.value(
-      "--virtual-stages,--num-virtual-stages-per-pipeline-rank N", o.virtual_stages,
-      "parts of the model that each stage has, in turn with the other stages (interleaved 1F1B): stages are "
-      "idle for an N-th of the time, and send N times as much [1]");
+  flags.value("--virtual-stages,--num-virtual-stages-per-pipeline-rank N", o.virtual_stages,
+              "parts of the model that each stage has, in turn with the other stages (interleaved 1F1B): the "
+              "idle time of stages shrinks to 1/N, and they send N times as many messages [1]");
   flags.value("--pp-layers N,...", pp_layers,
               "the number of layers of each part of the model [as even as possible]");
   flags.value(
       "--pp-schedule NAME", o.pp_schedule,
-      "the order of a stage's forwards and backwards: 1f1b: in turn, which saves activations of at most --pp "
-      "micro-batches; afab: all forwards first; same results [1f1b]");
+      "the order of a stage's forwards and backwards: 1f1b: in turn, which saves the activations of at most "
+      "--pp micro-batches, with --virtual-stages of more; afab: all forwards first, which saves those of "
+      "all; same results [1f1b]");
   flags.value(
       "--dp,--data-parallel-size N", dp,
       "replicas of the model, each on --tp x --pp ranks, which share the micro-batches of a step [1; under "
@@ -120,14 +125,15 @@ void add_rank_flags(Flags& flags, TrainOptions& o, std::optional<int64_t>& dp,
   flags.value(
       "--zero N", o.zero,
       "what replicas split: 0: nothing; 1: optimizer states and updates, each replica those of the rows "
-      "that it owns (ZeRO stage 1), same results; 2: gradients too, summed block by block in each "
-      "micro-batch (stage 2), same results up to rounding; 3: weights too: each replica keeps those of its "
-      "rows and gathers a block's before it computes with them (stage 3), for models whose weights no host "
-      "can hold [1]");
+      "that it owns (ZeRO-1), same results; 2: gradients too, summed block by block in each "
+      "micro-batch (ZeRO-2), same results up to rounding; 3: weights too: each replica keeps those of its "
+      "rows and gathers a block's before it computes with them (ZeRO-3), for models whose weights no host "
+      "can hold; 2 and 3 with --dp above 1 need --pp 1 and no --split-batch [1]");
   flags.value(
       "--shared-weights MODE", o.shared_weights,
-      "with --zero 1 or 2, one copy of the weights for all replicas that share memory, on each of the "
-      "hosts if they have as many: auto; off; same results [auto]");
+      "auto: with --zero 1 and 2, replicas on one host share one copy of the weights; on more hosts each has "
+      "one, if all have equally many replicas, at least two. off: every replica has a copy. Same results "
+      "[auto]");
   flags.on_off("--sequence-parallel,!--no-sequence-parallel", o.sequence_parallel,
                "shard activations between the layers along the sequence [on]");
   flags.value(
@@ -158,11 +164,10 @@ void add_result_flags(Flags& flags, TrainOptions& o, bool& json) {
   flags.value("--keep N", o.keep, "number of newest checkpoints to keep; 0: all [3]");
   flags.value(
       "--resume DIR", o.resume,
-      "resume from DIR/latest or DIR/step-N, at any --tp, with the flags of the saved run under Model, "
-      "Steps (but --stop-after) and AdamW and its --val-fraction; a seed, --seq-len, weight decay, beta, eps "
-      "or clipping "
-      "that differs is refused, another difference is logged; losses are those of an uninterrupted "
-      "run if the text is the same and nothing differs");
+      "resume from DIR/latest or DIR/step-N, at any --tp, --pp, --dp and --zero, with the flags of the saved "
+      "run under Model, Steps (but --stop-after) and AdamW and its --val-fraction; a seed, --seq-len, weight "
+      "decay, beta, eps or clipping that differs is refused, another difference is logged; losses are those "
+      "of an uninterrupted run if the text is the same and nothing differs");
   flags.value("--log FILE", o.log,
               "write one JSON line per step, after one with the planned memory; append when resuming");
   flags.value("--report FILE", o.report,
@@ -342,9 +347,9 @@ int train_command(const Call& call) {
   bool json = false;
   Flags flags(
       "train",
-      "Trains a decoder-only Transformer on text, with tensor, sequence and data parallelism. Once shardwise "
-      "bench machine --tp N --save has measured this host, runs of N ranks begin with their planned "
-      "time.");
+      "Trains a decoder-only Transformer on text, with tensor, sequence, data and pipeline parallelism. Once "
+      "shardwise bench machine --tp N --save has measured this host, runs of N ranks in all (--tp x --pp x "
+      "--dp) begin with their planned time.");
   add_text_flags(flags, options);
   add_model_flags(flags, options);
   add_step_flags(flags, options);

@@ -108,33 +108,6 @@ bool ranks_share_memory(const comm::Group& group) {
   return group.size() == 1 || group.has_symmetric_heap();
 }
 
-namespace {
-
-/// Returns the peak of a tensor-parallel rank of a stage's first replica.
-plan::Peak planned_peak(const plan::Workload& workload, const train::TrainOptions& options, int part) {
-  if (workload.pp == 1) return plan::training_peak(workload, part);
-  return plan::stage_peak(workload, part,
-                          {workload.pp, options.virtual_stages, train::most_micro_batches(options),
-                           train::pipeline_schedule_of(options)});
-}
-
-}  // namespace
-
-std::vector<plan::Peak> planned_peaks(const train::Job& job, const comm::Mesh& mesh) {
-  std::vector<plan::Peak> peaks;
-  if (!ranks_share_memory(train::world_of(mesh))) return peaks;
-  const train::TrainOptions& o = job.options();
-  for (int stage = 0; stage < o.pp; ++stage) {
-    const plan::Workload workload = workload_of(job, mesh, stage);
-    std::vector<plan::Peak> of_first;
-    for (int part = 0; part < workload.tp; ++part) of_first.push_back(planned_peak(workload, o, part));
-    for (int replica = 0; replica < workload.dp; ++replica)
-      for (int part = 0; part < workload.tp; ++part)
-        peaks.push_back(plan::peak_of_replica(of_first[size_t(part)], workload, part, replica));
-  }
-  return peaks;
-}
-
 PlannedMemories planned_memory(const std::vector<plan::Peak>& peaks) {
   PlannedMemories by_rank;
   for (const plan::Peak& peak : peaks) by_rank.push_back({peak.private_bytes(), peak.symmetric_heap_bytes()});

@@ -37,8 +37,6 @@ std::string replicas_table(const train::Job& job, const comm::Mesh& mesh);
 
 /// Returns whether the ranks share memory, or there is one. Memory is planned for such groups only.
 bool ranks_share_memory(const comm::Group& group);
-/// Returns the planned peak of each rank; empty over MPI, whose buffers plan/ does not model.
-std::vector<plan::Peak> planned_peaks(const train::Job& job, const comm::Mesh& mesh);
 /// Returns the sizes of the peaks.
 PlannedMemories planned_memory(const std::vector<plan::Peak>& peaks);
 /// Returns a line with the planned peak of each rank, or with the reason why there is none.

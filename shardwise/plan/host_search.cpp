@@ -31,12 +31,12 @@ std::vector<int64_t> ranks_to_compare(int64_t most) {
   return ranks;
 }
 
-SearchResult search_host(const TrainingTask& task, const Host& host, const Pins& pins) {
+SearchResult search_host(const TrainingTask& task, const Host& host, const std::vector<Pins>& choices) {
   SearchResult all;
   TrainingTask of_ranks = task;
   for (const auto& [ranks, machine] : host.machines) {
     of_ranks.ranks = ranks;
-    add(all, search(of_ranks, machine, pins, host.bytes_of_rank(ranks)));
+    for (const Pins& pins : choices) add(all, search(of_ranks, machine, pins, host.bytes_of_rank(ranks)));
   }
   std::ranges::stable_sort(all.plans, {}, [](const TrainingPlan& plan) { return plan.time.total(); });
   return all;

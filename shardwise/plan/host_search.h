@@ -25,9 +25,9 @@ struct Host {
 /// less.
 std::vector<int64_t> ranks_to_compare(int64_t most);
 
-/// Tries the step of `task` with each number of ranks that `host` was measured with, over all axes;
-/// task.ranks is ignored. Errors: those of search.
-SearchResult search_host(const TrainingTask& task, const Host& host, const Pins& pins);
+/// Tries the step of `task` with each number of ranks that `host` was measured with, over all axes, and with
+/// each of `choices`; task.ranks is ignored. Errors: those of search.
+SearchResult search_host(const TrainingTask& task, const Host& host, const std::vector<Pins>& choices);
 /// Tries generation with each number of ranks, of one replica. Errors: those of search.
 InferenceSearchResult search_host(const InferenceTask& task, const Host& host);
 

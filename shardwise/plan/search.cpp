@@ -118,7 +118,7 @@ class Search {
   }
 
   void try_micro_batch(const Degrees& degrees) {
-    if (pins_.zero && !splits_over_stages(degrees.pp, *pins_.zero))
+    if (pins_.zero && !splits_over_stages(degrees, *pins_.zero))
       return refuse(degrees,
                     "zero 2 and 3 need pp 1: each micro-batch in flight would reduce or gather anew");
     if (pins_.chunks > 1 && !has_interleaved_schedule(degrees, *pins_.chunks))
@@ -151,21 +151,23 @@ class Search {
     return degrees.tp > 1 && !degrees.has_sequence_parallel && degrees.recompute != Recompute::full;
   }
 
-  static bool splits_over_stages(int64_t pp, ZeroStage zero) {
-    return pp == 1 || zero <= ZeroStage::optimizer;
+  bool has_replicas(const Degrees& degrees) const {
+    return degrees.replicas() > 1 || (task_.config.experts && degrees.expert_replicas() > 1);
+  }
+
+  bool splits_over_stages(const Degrees& degrees, ZeroStage zero) const {
+    return degrees.pp == 1 || zero <= ZeroStage::optimizer || !has_replicas(degrees);
   }
 
   /// Whether the combination differs from one already tried, and has a schedule.
   bool is_schedule(const Degrees& degrees) const {
-    const bool has_replicas =
-        degrees.replicas() > 1 || (task_.config.experts && degrees.expert_replicas() > 1);
-    if (!has_replicas && degrees.zero != ZeroStage::none && !pins_.zero) return false;
+    if (!has_replicas(degrees) && degrees.zero != ZeroStage::none && !pins_.zero) return false;
     if (degrees.tp == 1 ? !degrees.has_sequence_parallel
                         : !allows(pins_.sequence_parallel, degrees.has_sequence_parallel))
       return false;
     if (task_.config.experts && !degrees.has_sequence_parallel) return false;
     if (degrees.splits_batch && !can_split_batch(degrees)) return false;
-    if (!splits_over_stages(degrees.pp, degrees.zero)) return false;
+    if (!splits_over_stages(degrees, degrees.zero)) return false;
     return degrees.chunks == 1 || has_interleaved_schedule(degrees, degrees.chunks);
   }
 

@@ -17,11 +17,6 @@ const comm::Mesh::Names& loss_axes() {
   return names;
 }
 
-/// Returns whether --zero and --shared-weights let replicas share weights where they share memory.
-bool may_share_weights(const TrainOptions& options) {
-  return (options.zero == 1 || options.zero == 2) && options.dp > 1 && options.shared_weights == "auto";
-}
-
 constexpr const char *kAcrossHosts = "dp-across-hosts", *kWithinHost = "dp-within-host";
 
 /// Returns how many replicas of each stage a host has, if it is one number of at least 2 and there are other
@@ -93,6 +88,10 @@ config::Stages stages_of(const TrainOptions& options) {
 base::PipelineSchedule pipeline_schedule_of(const TrainOptions& options) {
   return options.pp_schedule == "afab" ? base::PipelineSchedule::afab
                                        : base::PipelineSchedule::one_forward_one_backward;
+}
+
+bool may_share_weights(const TrainOptions& options) {
+  return (options.zero == 1 || options.zero == 2) && options.dp > 1 && options.shared_weights == "auto";
 }
 
 std::optional<parallel::HostGroups> host_groups(const TrainOptions& options, const comm::Mesh& mesh) {

@@ -30,6 +30,9 @@ config::Stages stages_of(const TrainOptions& options);
 /// Returns the schedule that --pp-schedule names.
 base::PipelineSchedule pipeline_schedule_of(const TrainOptions& options);
 
+/// Returns whether --zero and --shared-weights let replicas share weights where they share memory.
+bool may_share_weights(const TrainOptions& options);
+
 /// Returns the data-parallel groups by host if replicas share weights on each host: --zero and
 /// --shared-weights allow it, and every host has as many replicas, at least two, as neighbors in the mesh.
 /// Else, and on one host, nullopt. connect_mesh has connected the groups.

@@ -60,20 +60,20 @@ TEST(RanksToCompare, ArePowersOfTwoAndTheMost) {
 }
 
 TEST(HostSearch, TakesMoreRanksWhereCommunicationIsFree) {
-  EXPECT_EQ(search_host(training(), scaling_host({1, 2, 4}, 0), whole_batch()).plans.front().degrees.tp, 4);
+  EXPECT_EQ(search_host(training(), scaling_host({1, 2, 4}, 0), {whole_batch()}).plans.front().degrees.tp, 4);
   EXPECT_EQ(search_host(inference(), scaling_host({1, 2, 4}, 0)).plans.front().degrees.tp, 4);
 }
 
 TEST(HostSearch, TakesOneRankWhereCommunicationIsDear) {
   for (const Host& host : {scaling_host({1, 2, 4}, /*seconds_per_call=*/10), host_of({1, 2, 4}, 1e-3)}) {
-    EXPECT_EQ(search_host(training(), host, whole_batch()).plans.front().degrees.tp, 1);
+    EXPECT_EQ(search_host(training(), host, {whole_batch()}).plans.front().degrees.tp, 1);
     EXPECT_EQ(search_host(inference(), host).plans.front().degrees.tp, 1);
   }
 }
 
 TEST(HostSearch, GivesThePlansOfEveryNumberOfRanksByTime) {
   const Host host = scaling_host({1, 2, 3}, 1e-4);
-  const SearchResult found = search_host(training(), host, whole_batch());
+  const SearchResult found = search_host(training(), host, {whole_batch()});
   std::multiset<int64_t> ranks;
   double before = 0;
   for (const TrainingPlan& plan : found.plans) {
@@ -100,7 +100,7 @@ TEST(HostSearch, GivesThePlansOfEveryNumberOfRanksByTime) {
 
 TEST(HostSearch, TheHostsMemoryForcesRecomputation) {
   Host host = host_of({1}, 0);
-  const SearchResult ample = search_host(training(16), host, whole_batch(16));
+  const SearchResult ample = search_host(training(16), host, {whole_batch(16)});
   ASSERT_EQ(ample.plans.size(), 3u);
   EXPECT_EQ(ample.plans.front().degrees.recompute, Recompute::none);
   const auto bytes_of = [&](Recompute recompute) {
@@ -109,10 +109,10 @@ TEST(HostSearch, TheHostsMemoryForcesRecomputation) {
     return int64_t{0};
   };
   host.memory_bytes = bytes_of(Recompute::none) - 1;
-  EXPECT_EQ(search_host(training(16), host, whole_batch(16)).plans.front().degrees.recompute,
+  EXPECT_EQ(search_host(training(16), host, {whole_batch(16)}).plans.front().degrees.recompute,
             Recompute::selective);
   host.rank_cap = bytes_of(Recompute::full);
-  const SearchResult least = search_host(training(16), host, whole_batch(16));
+  const SearchResult least = search_host(training(16), host, {whole_batch(16)});
   ASSERT_EQ(least.plans.size(), 1u);
   EXPECT_EQ(least.plans.front().degrees.recompute, Recompute::full);
   ASSERT_EQ(least.refused.size(), 2u);
@@ -122,16 +122,16 @@ TEST(HostSearch, TheHostsMemoryForcesRecomputation) {
 // Two ranks have half of the host's memory each.
 TEST(HostSearch, RanksShareTheHostsMemory) {
   Host host = scaling_host({1, 2}, 0);
-  const SearchResult ample = search_host(training(), host, whole_batch());
+  const SearchResult ample = search_host(training(), host, {whole_batch()});
   int64_t most = 0;
   for (const TrainingPlan& plan : ample.plans)
     if (plan.degrees.tp == 2) most = std::max(most, plan.memory.total());
   host.memory_bytes = 2 * most - 1;
-  const SearchResult found = search_host(training(), host, whole_batch());
+  const SearchResult found = search_host(training(), host, {whole_batch()});
   EXPECT_EQ(found.plans.size() + found.refused.size(), ample.plans.size());
   EXPECT_GT(found.refused.size(), 0u);
   host.memory_bytes = 1000;
-  EXPECT_TRUE(search_host(training(), host, whole_batch()).plans.empty());
+  EXPECT_TRUE(search_host(training(), host, {whole_batch()}).plans.empty());
   const InferenceSearchResult none = search_host(inference(), host);
   EXPECT_TRUE(none.plans.empty());
   ASSERT_EQ(none.refused.size(), 2u);
@@ -142,20 +142,21 @@ TEST(HostSearch, KeepsPins) {
   Pins pins = whole_batch();
   pins.recompute = Recompute::selective;
   pins.sequence_parallel = false;
-  const SearchResult found = search_host(training(), scaling_host({1, 2}, 0), pins);
+  const SearchResult found = search_host(training(), scaling_host({1, 2}, 0), {pins});
   ASSERT_EQ(found.plans.size(), 2u);
   for (const TrainingPlan& plan : found.plans) {
     EXPECT_EQ(plan.degrees.recompute, Recompute::selective);
     EXPECT_TRUE(plan.degrees.tp == 1 || !plan.degrees.has_sequence_parallel);
   }
   pins.sequence_parallel = true;
-  for (const TrainingPlan& plan : search_host(training(), scaling_host({2}, 0), pins).plans)
+  for (const TrainingPlan& plan : search_host(training(), scaling_host({2}, 0), {pins}).plans)
     EXPECT_TRUE(plan.degrees.has_sequence_parallel);
 }
 
 TEST(HostSearch, TriesEveryAxis) {
   std::set<std::tuple<int64_t, int64_t, int64_t>> tried;  // tp, pp and dp
-  for (const TrainingPlan& plan : search_host(training(8), scaling_host({1, 2, 4}, 0), trained_axes()).plans)
+  for (const TrainingPlan& plan :
+       search_host(training(8), scaling_host({1, 2, 4}, 0), {trained_axes()}).plans)
     tried.emplace(plan.degrees.tp, plan.degrees.pp, plan.degrees.dp);
   const std::set<std::tuple<int64_t, int64_t, int64_t>> all{{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2},
                                                             {4, 1, 1}, {1, 4, 1}, {1, 1, 4}, {2, 2, 1},
@@ -166,7 +167,7 @@ TEST(HostSearch, TriesEveryAxis) {
 // Tensor parallelism calls several collectives in each layer and micro-batch; replicas few in a step.
 TEST(HostSearch, TakesReplicasWhereCallsAreDear) {
   const Degrees best =
-      search_host(training(8), scaling_host({1, 2}, /*seconds_per_call=*/1e-3), trained_axes())
+      search_host(training(8), scaling_host({1, 2}, /*seconds_per_call=*/1e-3), {trained_axes()})
           .plans[0]
           .degrees;
   EXPECT_EQ(best.tp, 1);
@@ -178,7 +179,7 @@ TEST(HostSearch, KeepsPinsOfAxes) {
   Pins pins = trained_axes();
   pins.pp = 2;
   pins.chunks = 2;
-  const SearchResult found = search_host(training(8), scaling_host({2, 4}, 0), pins);
+  const SearchResult found = search_host(training(8), scaling_host({2, 4}, 0), {pins});
   std::set<int64_t> replicas;
   for (const TrainingPlan& plan : found.plans) {
     EXPECT_EQ(plan.degrees.pp, 2);
@@ -189,7 +190,7 @@ TEST(HostSearch, KeepsPinsOfAxes) {
   EXPECT_EQ(replicas, (std::set<int64_t>{1, 2}));
   // A replica's one micro-batch cannot interleave.
   pins.micro_batch_size = 8;
-  const SearchResult none = search_host(training(8), scaling_host({2}, 0), pins);
+  const SearchResult none = search_host(training(8), scaling_host({2}, 0), {pins});
   EXPECT_TRUE(none.plans.empty());
   ASSERT_EQ(none.refused.size(), 1u);
   EXPECT_EQ(none.refused[0].reason,
@@ -197,10 +198,10 @@ TEST(HostSearch, KeepsPinsOfAxes) {
 }
 
 TEST(HostSearch, RefusesBadInput) {
-  EXPECT_THROW(search_host(training(0), scaling_host({1}, 0), {}), c10::ValueError);
+  EXPECT_THROW(search_host(training(0), scaling_host({1}, 0), {Pins()}), c10::ValueError);
   Host host = scaling_host({2}, 0);
   host.memory_bytes = 1;  // none for each
-  EXPECT_THROW(search_host(training(), host, whole_batch()), c10::ValueError);
+  EXPECT_THROW(search_host(training(), host, {whole_batch()}), c10::ValueError);
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
-// The choice of --auto: finds the fastest plan, sets the options to it, and says which and why.
+// The choice of `train --auto`: the fastest split of a step over the ranks of this host.
 #pragma once
 #include <string>
 #include <vector>
 
 #include "shardwise/cli/auto_host.h"
-#include "shardwise/plan/inference_plan.h"
 #include "shardwise/train/options.h"
 
 namespace shardwise::cli {
@@ -15,9 +14,5 @@ namespace shardwise::cli {
 /// fits; those of host_of and train::start_of.
 std::vector<std::string> choose_(train::TrainOptions& options, const Flags& flags,
                                  const AutoOptions& automatic);
-
-/// Returns the number of ranks, `pinned` or the fastest that fits, and logs it. Errors: as choose_'s.
-int64_t chosen_ranks(const plan::InferenceTask& task, std::optional<int64_t> pinned,
-                     const AutoOptions& automatic);
 
 }  // namespace shardwise::cli
