@@ -1,6 +1,7 @@
 #include "shardwise/cli/generate_options.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -15,7 +16,7 @@ void add_flags(Flags& flags, GenerateOptions& o) {
   add_model_flags(flags, o.model);
   add_stage_flags(flags, o.stages, "sequences");
   add_auto_flags(flags, o.automatic, "--tp");
-  flags.group("Prompt");
+  flags.group("Prompt (exactly one of --prompt, --prompt-file, --prompt-ids and --batch-file is required)");
   flags.text("--prompt TEXT", o.prompt, "prompt text; an empty one is the tokenizer's BOS token");
   flags.value("--prompt-file FILE", o.prompt_file, "file with the prompt text; -: standard input");
   flags.value("--prompt-ids IDS", o.prompt_ids, "prompt as token ids: 1,2,3");
@@ -27,23 +28,29 @@ void add_flags(Flags& flags, GenerateOptions& o) {
   flags.group("Sampling (defaults are those of generation_config.json, if it has them)");
   flags.value("--max-new-tokens N", o.max_new_tokens, "maximum tokens to generate [100, or what fits]");
   flags.value("--temperature X", o.temperature, "sampling temperature; 0: greedy decoding [0]");
-  flags.value("--top-k N", o.top_k, "sample from the N most likely tokens; 0: all [0]");
-  flags.value("--top-p X", o.top_p, "sample from the smallest set of tokens with total probability X [1]");
-  flags.value("--min-p X", o.min_p, "drop tokens below X times the highest probability [0]");
+  flags.value("--top-k N", o.top_k,
+              "sample from the N most likely tokens; 0: all; needs --temperature above 0 [0]");
+  flags.value(
+      "--top-p X", o.top_p,
+      "sample from the smallest set of tokens with total probability X; needs --temperature above 0 [1]");
+  flags.value("--min-p X", o.min_p,
+              "drop tokens below X times the highest probability; needs --temperature above 0 [0]");
   flags.value("--repetition-penalty X", o.repetition_penalty,
               "above 1: make tokens of the sequence less likely [1]");
   flags.values("--stop TEXT", o.stop, "stop before any of these strings");
   flags.on_off("--ignore-eos", o.ignore_eos, "do not stop at end-of-sequence tokens");
   flags.value("--seed N", o.seed, "sampling seed [0]");
-  flags.value("--num-return N", o.num_return, "sequences per prompt, with seeds from --seed on [1]");
+  flags.value("--num-return N", o.num_return,
+              "sequences per prompt, with seeds from --seed on; above 1 needs --temperature above 0 [1]");
   flags.group("Run");
   flags.value("--batch-size N", o.batch_size, "sequences generated at once [16]");
   flags.value("--chunk N", o.chunk, "prompt tokens per forward pass [512]");
   flags.value("--kv-cache-dtype NAME", o.kv_cache_dtype, kCacheDtypeHelp);
-  flags.value("--speculate N", o.speculate,
-              "draft up to N tokens by looking up the last ones earlier in the text, and verify them in one "
-              "forward pass; "
-              "the tokens are the same [0]");
+  flags.value(
+      "--speculate N", o.speculate,
+      fmt::format("draft up to N tokens, at most {}, by looking up the last ones earlier in the text, "
+                  "and verify them in one forward pass; the tokens are the same [0]",
+                  infer::kMostDrafted));
   flags.on_off("--logprobs", o.logprobs, "with --json: print the log probability of each generated token");
   flags.value("--profile FILE", o.profile,
               "time every forward by op, layer and rank; print tables, and write a Chrome trace");

@@ -43,7 +43,7 @@ constexpr Command kCommands[] = {
 };
 
 void print_help() {
-  std::puts("Trains and runs Transformers with tensor parallelism (TP) and sequence parallelism (SP).\n");
+  std::puts("Trains and runs Transformers with tensor, sequence, data and pipeline parallelism.\n");
   std::puts("Usage: shardwise COMMAND [FLAGS]\n");
   for (const Command& command : kCommands) std::printf("  %-15s%s\n", command.name, command.help);
   std::puts("\n  --help      print this help; shardwise COMMAND --help lists the flags of a command");
