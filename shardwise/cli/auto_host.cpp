@@ -31,8 +31,9 @@ constexpr const char* kMachineSeconds = "0.2";
 
 /// Runs `bench machine --save` with that many ranks, as processes of their own.
 void measure_and_save(const std::string& command, int64_t ranks) {
-  base::log_info(fmt::format("{}: --auto measures this host as {} rank{}; later runs read the result",
-                             command, ranks, ranks == 1 ? "" : "s"));
+  base::log_info(
+      fmt::format("{}: --auto measures this host as {} rank{}, for some minutes; later runs read the result",
+                  command, ranks, ranks == 1 ? "" : "s"));
   const std::vector<std::string> argv{
       "shardwise", "bench",         "machine", "--tp",   std::to_string(ranks),
       "--seconds", kMachineSeconds, "--save",  "--quiet"};
@@ -63,7 +64,7 @@ void add_auto_flags(Flags& flags, AutoOptions& o, const std::string& what) {
                "choose the fastest " + what +
                    " that this host has memory for, and say which; flags that are given stay. Needs --device "
                    "cpu. On a first use measures the host once for each number of ranks, as shardwise bench "
-                   "machine --save does, each in up to a minute");
+                   "machine --save does, each in one to three minutes");
   flags.value("--memory-cap GB", o.memory_cap,
               "with --auto: memory that a rank may fill [its part of nine tenths of what is available]");
 }

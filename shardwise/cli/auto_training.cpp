@@ -164,10 +164,14 @@ void check_planned(const train::TrainOptions& o, const config::Config& config) {
   refuse_unplanned("train", o.pp_schedule != "1f1b", "--pp-schedule afab");
 }
 
-void check_found(const plan::SearchResult& found, const Fitting& fitting, const plan::Host& host) {
-  if (!fitting.plans.empty()) return;
-  if (!fitting.too_large.empty()) throw_too_large("train", host, fitting.too_large);
-  TORCH_CHECK_VALUE(false, "train: --auto must be left a split that can run; got ",
+/// Checks that the flags leave a split that can run, which depends on no machine: nothing is measured yet.
+void check_has_split(const plan::TrainingTask& step, const std::vector<int64_t>& ranks,
+                     const std::vector<plan::Pins>& choices) {
+  plan::Host any{.memory_bytes = std::numeric_limits<int64_t>::max()};
+  const plan::Machine machine = plan::built_in_machine(plan::machine_names().front());
+  for (const int64_t count : ranks) any.machines.emplace(count, machine);
+  const plan::SearchResult found = plan::search_host(step, any, choices);
+  TORCH_CHECK_VALUE(!found.plans.empty(), "train: --auto must be left a split that can run; got ",
                     found.refused.empty()
                         ? "none"
                         : in_words(found.refused.front().degrees) + ": " + found.refused.front().reason,
@@ -179,10 +183,13 @@ Fitting search_training(const train::Start& start, const Flags& flags, const Aut
   check_planned(o, start.config);
   config::check_ranks("train", start.config, o.tp);
   const plan::Pins pins = training_pins(o, flags);
-  const plan::Host host = host_of("train", ranks_to_compare(o, pins), automatic);
-  const plan::SearchResult found = plan::search_host(step_of(start), host, choices_of(pins, flags));
-  const Fitting fits = fitting(found, start, host);
-  check_found(found, fits, host);
+  const std::vector<int64_t> ranks = ranks_to_compare(o, pins);
+  const plan::TrainingTask step = step_of(start);
+  const std::vector<plan::Pins> choices = choices_of(pins, flags);
+  check_has_split(step, ranks, choices);
+  const plan::Host host = host_of("train", ranks, automatic);
+  const Fitting fits = fitting(plan::search_host(step, host, choices), start, host);
+  if (fits.plans.empty()) throw_too_large("train", host, fits.too_large);
   return fits;
 }
 
