@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <vector>
 
 #include "shardwise/base/error.h"
 #include "shardwise/base/memory_counter.h"
@@ -116,15 +117,24 @@ launch::LaunchOptions launch_options(const std::vector<std::string>& argv) {
 
 namespace {
 
-/// Runs `body` on every rank, with the group of all ranks in the memory of the host.
-int run_on_host_group(const RankJob& job, const std::function<void(const comm::Group& host)>& body) {
+/// A rank's groups beside that of the host. They live until an error of `body` has aborted the host's group:
+/// one that is destroyed before leaves, and peers that wait in it would report that instead of the error.
+using Parts = std::vector<comm::Group>;
+
+/// Runs `body` on every rank, with the group of all ranks in the memory of the host. It adds the groups that
+/// it connects.
+int run_on_host_group(const RankJob& job,
+                      const std::function<void(const comm::Group& host, Parts& parts)>& body) {
   if (job.context.launcher == launch::LaunchContext::Launcher::self && job.ranks > 1) {
     return launch::launch_ranks(static_cast<int>(job.ranks), job.argv, launch_options(job.argv));
   }
   const comm::Group group = join_or_name_rank(job);
+  Parts parts;
   try {
-    body(group);
+    body(group, parts);
+    parts.clear();
   } catch (const base::CollectiveError& error) {
+    parts.clear();
     print_collective_error(error, group);
     launch::shutdown();
     return launch::kUsageErrorExitCode;
@@ -152,16 +162,17 @@ comm::Group connect_part(const RankJob& job, const std::string& name, const std:
 }  // namespace
 
 int run_on_ranks(const RankJob& job, const std::function<void(const comm::Group&)>& body) {
-  return run_on_host_group(job,
-                           [&](const comm::Group& host) { body(device::connect(job.options.device, host)); });
+  return run_on_host_group(job, [&](const comm::Group& host, Parts& parts) {
+    body(parts.emplace_back(device::connect(job.options.device, host)));
+  });
 }
 
 int run_on_parts(const RankJob& job,
                  const std::function<void(const comm::Group&, const comm::Mesh::Connect&)>& body) {
-  return run_on_host_group(job, [&](const comm::Group& host) {
-    const comm::Group world = device::connect(job.options.device, host);
+  return run_on_host_group(job, [&](const comm::Group& host, Parts& parts) {
+    const comm::Group world = parts.emplace_back(device::connect(job.options.device, host));
     body(world, [&](const std::string& name, const std::vector<int>& ranks) {
-      return connect_part(job, name, ranks, host, world);
+      return parts.emplace_back(connect_part(job, name, ranks, host, world));
     });
   });
 }

@@ -97,5 +97,19 @@ TEST_F(ErrorCode, EveryRankAndTheLauncherPrintOneCode) {
   EXPECT_PRED2(contains, lines.back(), "; the job is ended");
 }
 
+// Its groups of a mesh live until it has aborted the job: else peers would report that it left one. Whether
+// they notice that first depends on time, so several runs.
+TEST_F(ErrorCode, PeersReportTheErrorOfARankOfAMesh) {
+  std::vector<std::string> argv = argv_of(
+      "train", training({{"--log", "/dev/full"}, {"--tp", "2"}, {"--dp", "2"}, {"--grad-accum", "2"}}));
+  argv[0] = SHARDWISE_PROGRAM;
+  for (int run = 0; run < 10; ++run) {
+    const Lines lines = error_lines(argv);
+    ASSERT_GE(lines.size(), 2U);
+    for (size_t i = 0; i + 1 < lines.size(); ++i)
+      EXPECT_PRED2(contains, lines[i], "train: --log /dev/full cannot be written");
+  }
+}
+
 }  // namespace
 }  // namespace shardwise::cli::error_code_test
