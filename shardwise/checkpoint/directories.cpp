@@ -104,7 +104,7 @@ void remove_step(const fs::path& dir, int64_t step) {
 }
 
 std::regex step_names() {
-  return std::regex("step-[0-9]{1,18}");
+  return std::regex("step-(0|[1-9][0-9]{0,17})");
 }
 
 void remove_stale_links(const fs::path& dir) {

@@ -162,13 +162,18 @@ bool resumes_latest(const path& save, const std::optional<path>& resumed) {
 }
 
 /// Saving keeps the newest step directories, so later ones of another run would make it delete its own
-/// checkpoints at once.
+/// checkpoints at once, and earlier ones would be deleted by it.
 void check_nothing_later(const path& save, const std::optional<path>& resumed, int64_t first_step) {
   if (!base::is_directory(save) || resumes_latest(save, resumed)) return;
+  const bool is_resumed_there =
+      resumed && base::is_same_file(std::filesystem::absolute(*resumed).parent_path(), save);
   for (const int64_t step : checkpoint::steps_in(save)) {
     TORCH_CHECK_VALUE(step <= first_step, "train: --save ", save.string(), " must not contain steps after ",
                       first_step, ", where this run starts; got ", checkpoint::step_name(step),
                       "; use --resume, or another directory [SW0286]");
+    TORCH_CHECK_VALUE(!resumed || is_resumed_there, "train: --save ", save.string(),
+                      " must have no checkpoints of another run than that of --resume ", resumed->string(),
+                      ", which saving would delete; got ", checkpoint::step_name(step), " [SW0884]");
   }
 }
 

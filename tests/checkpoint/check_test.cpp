@@ -265,6 +265,7 @@ TEST_F(Check, ResolveAcceptsTheStepDirectoryOrItsParent) {
 
 TEST_F(Check, ResolveFindsTheNewestStepWithoutALink) {
   for (const char* name : {"step-9", "step-10", "step-11"}) fs::copy(directory_, dir_ / name);
+  fs::copy(directory_, dir_ / "step-0100");  // no name of a save
   fs::remove(dir_ / "step-11/config.json");
   EXPECT_EQ(checkpoint::resolve(dir_.path()), directory_) << "to which latest points";
   fs::remove(dir_ / "latest");

@@ -73,6 +73,26 @@ TEST(Start, RepeatsASaveThatWasKilledBeforeItMovedTheLink) {
                "must not contain steps after 4, where this run starts; got step-6");
 }
 
+// They have earlier steps than those that this run would save, so pruning would delete them.
+TEST(Start, DoesNotSaveAmongTheCheckpointsOfAnotherRun) {
+  const Scratch scratch;
+  train::TrainOptions options = small_options(scratch);
+  options.save_every = 2;
+  for (const char* run : {"first", "second"}) {
+    options.save = scratch / run;
+    options.stop_after = 4;
+    run_job(options);
+  }
+  options.stop_after.reset();
+  options.resume = scratch / "first";
+  const std::string error = test::error_text([&] { Job job(options); });
+  EXPECT_PRED2(test::contains, error, "must have no checkpoints of another run than that of --resume");
+  EXPECT_PRED2(test::contains, error, "which saving would delete; got step-");
+  EXPECT_TRUE(fs::exists(scratch / "second/step-2"));
+  options.save = scratch / "new";
+  EXPECT_EQ(run_job(options).records.size(), 2u);
+}
+
 /// Checks that the ranks of a new run that saves to `scratch`/saved all throw `named`, if `change` happens
 /// between the job's checks and the lock of that directory.
 void expect_refused_at_the_lock(const std::function<void(const Scratch& scratch)>& change,
